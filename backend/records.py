@@ -1,0 +1,278 @@
+"""What was measured: frozen records, one class a table, one field a column, units in the names.
+
+The journal writes them as JSON lines, the store inserts them by name. None means "not measured" and is
+never replaced by 0. `steps_of` is the one place that turns a request's per-step arrays into rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Source = Literal["measured", "imported", "published", "simulated"]
+Role = Literal["arm", "anchor"]  # an anchor is a K=0 run at a sweep's end: for drift only, outside fit and n_runs
+RunStatus = Literal["running", "done", "failed", "interrupted"]
+Phase = Literal["warmup", "measure", "instrument"]
+Severity = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A depth sweep: one target, one speculator, one workload, several depths. Key: `sweep`."""
+
+    sweep: str
+    source: Source
+    created_unix_s: float | None
+    description: str
+    target_model: str
+    target_revision: str | None
+    speculator_method: str | None
+    speculator_model: str | None
+    speculator_revision: str | None
+    max_depth: int | None
+    seed: int | None
+    blocks: int | None
+    reference_depths: dict[str, int]  # name (production, recipe, native) -> K
+    spec_toml: str | None  # the spec as it was run, verbatim
+    code_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A measuring condition inside every run of a sweep (split plot). Key: `cell_id`."""
+
+    cell_id: str  # "<sweep>:<concurrency>x<context or 'text'>:<workload>"
+    sweep: str
+    concurrency: int
+    context_tokens: int | None  # None: prompts as written
+    workload: str
+    endpoint: str | None
+    max_tokens: int | None
+    temperature: float | None
+    ignore_eos: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One launch of one depth in one block (whole plot). Key: `run_id`.
+
+    `valid` is False only on K-blind evidence (see `exclusion_reason`); a failed run keeps its rows.
+    """
+
+    run_id: str  # "<sweep>:r<order_index>b<block>k<k>a<attempt>"
+    sweep: str
+    k: int
+    block: int | None
+    order_index: int | None
+    attempt: int
+    role: Role
+    status: RunStatus
+    reason: str | None
+    valid: bool
+    exclusion_reason: str | None
+    started_unix_s: float | None
+    ended_unix_s: float | None
+    server_start_s: float | None  # launch to ready
+    server_stop_s: float | None
+    reported_k: int | None  # what the server itself says
+    command: str | None  # argv, shell-quoted, ready to paste
+    env: dict[str, str] | None  # what was set on top of the inherited environment
+    log_path: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. Times are the engine's clock when `clock` is "engine". Key: `request_id`.
+
+    decode_s: first token to last token. prefill_s: scheduled to first token (what vLLM calls
+    time_to_first_token). ttft_s = queue_s + prefill_s. steps: all decode steps, drafted or not; drafted_steps:
+    those that carried a draft. step_drafted / step_accepted: one entry per drafted step, in order.
+    """
+
+    request_id: str  # "<run_id>:<cell suffix>:<phase>:<request_index>"
+    run_id: str
+    cell_id: str
+    phase: Phase
+    request_index: int
+    prompt_id: str
+    category: str | None
+    probe_on: bool | None  # INSTRUMENT only: was the probe recording during this request
+    started_unix_s: float | None
+    client_total_s: float | None
+    clock: Literal["engine", "client"] | None
+    queue_s: float | None
+    prefill_s: float | None
+    ttft_s: float | None
+    decode_s: float | None
+    prompt_tokens: int | None
+    output_tokens: int | None
+    steps: int | None
+    drafted_steps: int | None
+    drafted_tokens: int | None
+    accepted_tokens: int | None
+    step_drafted: tuple[int, ...] | None
+    step_accepted: tuple[int, ...] | None
+    token_ids: tuple[int, ...] | None
+    output_hash: str | None
+    finish_reason: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One drafted verify step of a request; derived from `Request` by `steps_of`. Key: request_id, step_index.
+
+    start_token_index: output tokens emitted before this step (>= 1: prefill emits the first);
+    prefix_hash: of prompt id and those tokens, equal between arms when their prefixes are equal. Both None
+    where undrafted steps in between make the start unknown.
+    """
+
+    request_id: str
+    step_index: int
+    start_token_index: int | None
+    prefix_hash: str | None
+    drafted_tokens: int
+    accepted_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A /metrics sample before and after a span. Key: run_id, cell_id, phase, span, name, labels.
+
+    span "phase": around the whole phase of a cell; "busy": while all concurrency slots were busy.
+    Engines are kept apart by label; sum over them.
+    """
+
+    run_id: str
+    cell_id: str
+    phase: Phase
+    span: Literal["phase", "busy"]
+    name: str
+    labels: str  # canonical: k="v" sorted, comma-joined
+    before: float | None  # None: the series did not exist yet
+    after: float
+    before_unix_s: float
+    after_unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """A timed stage of one step inside the engine (INSTRUMENT only). Key: run_id, cell_id, rank, request_index, step_index, stage, position."""
+
+    run_id: str
+    cell_id: str
+    request_id: str | None
+    rank: int
+    request_index: int
+    step_index: int
+    stage: str
+    position: int  # draft position; -1 for a stage without one
+    duration_s: float
+    source: str  # "cuda_event" | "perf_counter"
+
+
+@dataclass(frozen=True, slots=True)
+class PowerSample:
+    """One reading on one node. Key: run_id, node, scope, source, t_unix_s."""
+
+    run_id: str
+    node: str
+    t_unix_s: float
+    power_w: float | None
+    energy_j: float | None
+    temp_c: float | None
+    sm_clock_mhz: float | None
+    scope: str  # what the sensor covers: "gpu", "soc", "wall", ...
+    source: str  # which sensor: "nvml", "hwmon", ...
+    unsupported_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """A fixed small computation timed around a run, to see hidden machine states. Key: run_id, node, moment, kind."""
+
+    run_id: str
+    node: str
+    moment: Literal["before", "after"]
+    kind: str
+    duration_s: float | None
+    reason: str | None  # why there is no value
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """One named fact about the machine or engine of a run. Key: run_id, node, name."""
+
+    run_id: str
+    node: str
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run failed, with evidence. Key: run_id, kind."""
+
+    run_id: str
+    kind: str
+    reason: str
+    log_tail: str
+    unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A check that has something to say. Key: sweep, run_id, cell_id, code ('' where it does not apply)."""
+
+    sweep: str
+    run_id: str
+    cell_id: str
+    code: str
+    severity: Severity
+    figure: float | None
+    unit: str
+    message: str
+    action: str  # what to do
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedValue:
+    """A figure that another tool or a publication reports, where raw requests are absent. Key: run_id, cell_id, quantity.
+
+    Quantities are named like the columns of `k_summary` (decode_tok_s, tokens_per_step, acceptance_length,
+    power_w, tokens_per_joule) or `survival_<position>`.
+    """
+
+    run_id: str
+    cell_id: str
+    quantity: str
+    value: float
+    unit: str
+    note: str
+
+
+Record = (
+    Sweep | Cell | Run | Request | Counter | StageTime | PowerSample | Canary | Environment | Failure | Finding
+    | ReportedValue
+)
+
+
+def token_hash(prompt_id: str, tokens: tuple[int, ...]) -> str:
+    """Hash of a prompt's id and the tokens emitted so far; 16 hex digits of BLAKE2b."""
+    return hashlib.blake2b(f"{prompt_id}|{','.join(map(str, tokens))}".encode(), digest_size=8).hexdigest()
+
+
+def steps_of(request: Request) -> Iterator[Step]:
+    """The drafted steps of a request as rows. Nothing for K=0 or where per-step arrays were not reported."""
+    if request.step_drafted is None or request.step_accepted is None:
+        return
+    every_step_drafted = request.steps is not None and request.steps == request.drafted_steps
+    start = 1  # the prefill emitted token 0
+    for index, (drafted, accepted) in enumerate(zip(request.step_drafted, request.step_accepted, strict=True)):
+        prefix = None
+        if every_step_drafted and request.token_ids is not None:
+            prefix = token_hash(request.prompt_id, request.token_ids[:start])
+        yield Step(request.request_id, index, start if every_step_drafted else None, prefix, drafted, accepted)
+        start += accepted + 1
