@@ -1,0 +1,91 @@
+"""The results as they lie there: which tables and views, what their columns mean, whole tables, and files of them."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Literal
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from backend.errors import Refused
+from backend.store.connection import NAME, Connection, arrow, frame
+
+Format = Literal["csv", "parquet", "json"]
+FORMATS: tuple[Format, ...] = ("csv", "parquet", "json")
+
+
+def snapshot_info(con: Connection) -> dict[str, object]:
+    """id, published_unix_s, schema_version, code_version of the snapshot; empty for one that was never published."""
+    rows = frame(con, "SELECT * FROM snapshot ORDER BY published_unix_s DESC LIMIT 1")
+    return {} if rows.empty else {str(name): value for name, value in rows.iloc[0].items()}
+
+
+def tables(con: Connection) -> pd.DataFrame:
+    """A row a table or view, views first: name, kind (table | view), rows, comment."""
+    known = frame(
+        con,
+        """
+        SELECT view_name AS name, 'view' AS kind, comment FROM duckdb_views() WHERE database_name = $db AND NOT internal
+        UNION ALL
+        SELECT table_name, 'table', comment FROM duckdb_tables() WHERE database_name = $db AND NOT internal
+        ORDER BY kind DESC, name""",
+        {"db": NAME},
+    )
+    counts = [int(frame(con, f"SELECT count(*) AS n FROM {_quoted(name)}")["n"].iloc[0]) for name in known["name"]]
+    known.insert(2, "rows", counts)
+    return known
+
+
+def columns(con: Connection, name: str) -> pd.DataFrame:
+    """A row a column of a table or view, in order: name, type, comment. Raises Refused for an unknown table."""
+    return frame(
+        con,
+        """SELECT column_name AS name, data_type AS type, comment FROM duckdb_columns()
+        WHERE database_name = $db AND table_name = $name AND NOT internal ORDER BY column_index""",
+        {"db": NAME, "name": _known(con, name)},
+    )
+
+
+def table(con: Connection, name: str, limit: int | None = None) -> pd.DataFrame:
+    """Rows of a table or view, the first `limit` of them or all. Raises Refused for an unknown table."""
+    return frame(con, f"SELECT * FROM {_quoted(_known(con, name))} LIMIT $limit", {"limit": limit})
+
+
+def export(con: Connection, name: str, fmt: str) -> bytes:
+    """A whole table or view as a file. Lists are JSON text in CSV; NULL is empty in CSV and null in JSON.
+
+    Raises Refused for an unknown table or format.
+    """
+    if fmt not in FORMATS:
+        raise Refused(f"unknown format {fmt!r}", fix=f"valid are {', '.join(FORMATS)}")
+    lists = columns(con, name).query("type.str.endswith('[]')")["name"]
+    shown = f" REPLACE ({', '.join(f'to_json({_quoted(c)}) AS {_quoted(c)}' for c in lists)})" if len(lists) else ""
+    rows = arrow(con, f"SELECT *{shown if fmt == 'csv' else ''} FROM {_quoted(name)}")
+    buffer = io.BytesIO()
+    if fmt == "csv":
+        pa.csv.write_csv(rows, buffer)
+    elif fmt == "parquet":
+        pa.parquet.write_table(rows, buffer)
+    else:
+        buffer.write(json.dumps(rows.to_pylist(), ensure_ascii=False).encode())
+    return buffer.getvalue()
+
+
+def _known(con: Connection, name: str) -> str:
+    found = frame(
+        con,
+        """SELECT table_name AS name FROM duckdb_tables() WHERE database_name = $db AND NOT internal
+        UNION ALL SELECT view_name FROM duckdb_views() WHERE database_name = $db AND NOT internal ORDER BY name""",
+        {"db": NAME},
+    )["name"]
+    if name not in set(found):
+        raise Refused(f"unknown table {name!r}", fix=f"there are: {', '.join(found)}")
+    return name
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
