@@ -54,6 +54,8 @@ class Interrupted(SoundingError):
     """Ended by a signal (SIGINT 130, SIGTERM 143); the run under way was marked."""
 
     def __init__(self, signal_number: int) -> None:
-        super().__init__(f"interrupted by signal {signal_number}; the run under way is marked interrupted",
-                         fix="go on with: python -m backend sweep SPEC --resume")
+        super().__init__(
+            f"interrupted by signal {signal_number}; the run under way is marked interrupted",
+            fix="go on with: python -m backend sweep SPEC --resume",
+        )
         self.exit_code = 128 + signal_number

@@ -159,7 +159,10 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """A timed stage of one step inside the engine (INSTRUMENT only). Key: run_id, cell_id, rank, request_index, step_index, stage, position."""
+    """A timed stage of one step inside the engine (INSTRUMENT only).
+
+    Key: run_id, cell_id, rank, request_index, step_index, stage, position.
+    """
 
     run_id: str
     cell_id: str
@@ -239,7 +242,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ReportedValue:
-    """A figure that another tool or a publication reports, where raw requests are absent. Key: run_id, cell_id, quantity.
+    """A figure that another tool or a publication reports. Key: run_id, cell_id, quantity.
 
     Quantities are named like the columns of `k_summary` (decode_tok_s, tokens_per_step, acceptance_length,
     power_w, tokens_per_joule) or `survival_<position>`.
@@ -254,7 +257,17 @@ class ReportedValue:
 
 
 Record = (
-    Sweep | Cell | Run | Request | Counter | StageTime | PowerSample | Canary | Environment | Failure | Finding
+    Sweep
+    | Cell
+    | Run
+    | Request
+    | Counter
+    | StageTime
+    | PowerSample
+    | Canary
+    | Environment
+    | Failure
+    | Finding
     | ReportedValue
 )
 

@@ -1,1 +1,13 @@
+"""Engines: how one server for one draft depth is launched, known to be ready, and ended."""
 
+from backend.engines.base import Engine
+from backend.engines.command import CommandEngine, EndpointEngine
+from backend.engines.vllm import VllmEngine
+from backend.spec import SweepSpec
+
+
+def engine_for(spec: SweepSpec) -> Engine:
+    """The engine that a spec asks for."""
+    if spec.server.endpoint is not None:
+        return EndpointEngine(spec)
+    return CommandEngine(spec) if spec.server.launcher == "command" else VllmEngine(spec)

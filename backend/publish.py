@@ -1,0 +1,70 @@
+"""From journals to a snapshot that answers: take in, check, estimate, publish. Used by sweeps, rebuild and importers."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from backend.analysis.summary import headline_estimates
+from backend.measure import environment
+from backend.records import Finding, Record, Run
+from backend.store import queries
+from backend.store.database import EstimateRow, Store
+from backend.store.paths import BUNDLED_SNAPSHOT
+
+ESTIMATE_FIELDS = tuple(field.name for field in fields(EstimateRow))
+
+
+def code_version() -> str:
+    """Version of this code, with the commit where it runs from a checkout."""
+    return environment.code_version(Path(__file__).parent)
+
+
+def publish(store: Store, sweeps: Sequence[str] | None = None) -> list[str]:
+    """Bring the database up to the journals, estimate the named sweeps (None: all) anew, replace the snapshot.
+
+    Returns the sweeps estimated. Raises StoreError.
+    """
+    store.ingest()
+    with store.reading() as con:
+        named = list(queries.sweeps(con)["sweep"]) if sweeps is None else list(sweeps)
+        rows = {sweep: _estimates(con, sweep, store.code_version) for sweep in named}
+    for sweep, estimates in rows.items():
+        store.replace_estimates(sweep, estimates)
+    store.publish()
+    return named
+
+
+def bundle() -> list[str]:
+    """Write the bundled snapshot from the bundled journals alone. Returns its sweeps."""
+    with tempfile.TemporaryDirectory() as scratch:
+        with Store(Path(scratch), code_version=code_version()) as store:
+            sweeps = publish(store)
+        shutil.copyfile(store.snapshot, BUNDLED_SNAPSHOT)
+    return sweeps
+
+
+def findings_of_run(run: Run, kept: Sequence[Record]) -> list[Finding]:
+    """What the checks of a single run find in its records."""
+    return []
+
+
+def excludes(finding: Finding) -> bool:
+    """Whether a finding is K-blind evidence that takes its run out of fits and has it repeated."""
+    return False
+
+
+def _estimates(con: queries.Connection, sweep: str, version: str) -> list[EstimateRow]:
+    rows: list[dict[str, Any]] = headline_estimates(
+        queries.run_cells(con, sweep),
+        sweep=sweep,
+        code_version=version,
+        requests=queries.requests(con, sweep),
+        steps=queries.steps(con, sweep),
+        positions=queries.positions(con, sweep),
+    )
+    return [EstimateRow(**{name: row[name] for name in ESTIMATE_FIELDS}) for row in rows]

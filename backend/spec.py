@@ -1,0 +1,248 @@
+"""SweepSpec: what to sweep, read from TOML, frozen, unknown keys refused with the nearest valid one named.
+
+Relative paths in a spec are relative to the spec file. Nothing here touches the machine; `preflight.py` does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator, model_validator
+
+from backend.errors import SpecError
+from backend.records import Cell
+
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Target(_Part):
+    """The model that verifies. `model` is a local directory (relative to the spec) or a name the server knows."""
+
+    model: str
+    revision: str | None = None
+
+
+class Speculator(_Part):
+    """The drafter. `max_depth`: native depth, where its config.json does not say it.
+
+    `config`: further keys of --speculative-config.
+    """
+
+    method: str
+    model: str | None = None
+    revision: str | None = None
+    max_depth: PositiveInt | None = None
+    config: dict[str, Any] = {}
+
+
+class Workload(_Part):
+    """What is asked of the server. `prompts`: JSON lines of {id, category, text}.
+
+    `extra_body` goes into every request as written (reasoning switches, sampling the engine knows);
+    `chat_template_kwargs` only into chat requests.
+    """
+
+    name: str = Field(default="default", pattern=NAME_PATTERN)
+    prompts: Path
+    endpoint: Literal["completions", "chat"] = "completions"
+    chat_template: Path | None = None
+    chat_template_kwargs: dict[str, Any] = {}
+    extra_body: dict[str, Any] = {}
+    max_tokens: PositiveInt
+    temperature: float = Field(default=0.0, ge=0)
+    ignore_eos: bool = False
+    warmup_requests: int = Field(default=4, ge=0)
+    repeats: PositiveInt = 1  # passes over the prompt file in MEASURE
+
+
+class Server(_Part):
+    """How one server for one K is started and stopped. Every timeout is a setting, in seconds.
+
+    launcher "vllm": `python -m vllm...` with `argv` added, `argv_speculative` only for K >= 1.
+    launcher "command": `argv` is the whole command; {k}, {k_plus_1} and {port} are filled in, in `env` too.
+    `endpoint`: a server that already runs; nothing is launched, so only one depth can be asked.
+    """
+
+    launcher: Literal["vllm", "command"] = "vllm"
+    python: Path = Path("python")
+    argv: tuple[str, ...] = ()
+    argv_speculative: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    endpoint: str | None = None
+    host: str = "127.0.0.1"
+    port: int = Field(default=18931, ge=1024, le=65535)
+    kv_cache_bytes: PositiveInt | None = None  # pinned: without a drafter K=0 would get a larger cache
+    transport: Literal["auto", "engine", "stream"] = "auto"
+    ready_timeout_s: float = Field(default=900, gt=0)
+    stall_timeout_s: float = Field(default=300, gt=0)  # no new log line while loading
+    request_timeout_s: float = Field(default=600, gt=0)
+    stop_timeout_s: float = Field(default=60, gt=0)
+    release_timeout_s: float = Field(default=30, gt=0)
+    settle_s: float = Field(default=0, ge=0)
+    retries: int = Field(default=1, ge=0)
+
+
+class Expect(_Part):
+    """Rough figures for the predicted hours that `check` prints; never used in any result."""
+
+    server_start_s: float = Field(default=60, gt=0)
+    decode_tok_s: float = Field(default=50, gt=0)
+
+
+class SweepSpec(_Part):
+    """A depth sweep. Depth 0 means the speculative config is absent."""
+
+    name: str = Field(pattern=NAME_PATTERN)
+    description: str = ""
+    depths: tuple[int, ...] = Field(min_length=1)
+    reference_depths: dict[str, int] = {}
+    blocks: PositiveInt = 3
+    anchors: bool = True  # K=0 first and last, for drift only; needs depth 0 among the depths
+    seed: int = Field(ge=0, default=0)
+    concurrency: tuple[PositiveInt, ...] = (1,)
+    context_tokens: tuple[PositiveInt, ...] = ()  # empty: prompts as written
+    data_dir: Path | None = None  # else SOUNDING_DATA, else data/local of the checkout
+    target: Target
+    speculator: Speculator
+    workload: Workload
+    server: Server
+    expect: Expect = Expect()
+
+    @field_validator("depths")
+    @classmethod
+    def _depths_are_distinct(cls, depths: tuple[int, ...]) -> tuple[int, ...]:
+        if any(k < 0 for k in depths) or len(set(depths)) != len(depths):
+            raise ValueError("depths must be distinct and not negative (0 is no speculation)")
+        return depths
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> SweepSpec:
+        deepest = max(self.depths)
+        if self.speculator.max_depth is not None and deepest > self.speculator.max_depth:
+            raise ValueError(
+                f"depth {deepest} is above speculator.max_depth = {self.speculator.max_depth}; "
+                "lower depths, or name the drafter that drafts so deep"
+            )
+        if self.server.endpoint is not None and len(self.depths) > 1:
+            raise ValueError("server.endpoint is one running server, so it has one K; give depths one value")
+        if self.server.launcher == "command" and not self.server.argv and self.server.endpoint is None:
+            raise ValueError("server.launcher = 'command' needs server.argv (the launch command) or server.endpoint")
+        if self.workload.endpoint == "chat" and self.context_tokens:
+            raise ValueError(
+                "context_tokens cuts prompts by token, which chat templates undo; "
+                "use workload.endpoint = 'completions' or leave context_tokens out"
+            )
+        if len(set(self.concurrency)) != len(self.concurrency):
+            raise ValueError("concurrency values must be distinct")
+        return self
+
+    def cells(self) -> tuple[Cell, ...]:
+        """The conditions measured inside every run: concurrency x context length x workload."""
+        work = self.workload
+        contexts: tuple[int | None, ...] = self.context_tokens or (None,)
+        return tuple(
+            Cell(
+                f"{self.name}:c{concurrency}-{f'x{context}' if context else 'text'}-{work.name}",
+                self.name,
+                concurrency,
+                context,
+                work.name,
+                work.endpoint,
+                work.max_tokens,
+                work.temperature,
+                work.ignore_eos,
+            )
+            for concurrency in self.concurrency
+            for context in contexts
+        )
+
+    def renamed(self, name: str) -> SweepSpec:
+        """The same sweep under another name (`sweep --as NAME`)."""
+        return _validated({**self.model_dump(), "name": name}, where="--as")
+
+
+def load(path: Path) -> SweepSpec:
+    """Read and validate a spec. Raises SpecError with one line per fault: file, key, what to do."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SpecError("no such spec file", where=str(path), fix="data/specs/ holds examples") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"cannot be read: {error}", where=str(path)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"not valid TOML: {error}", where=str(path)) from None
+    spec = _validated(raw, where=str(path))
+    return _with_resolved_paths(spec, path.resolve().parent)
+
+
+def _validated(raw: dict[str, Any], *, where: str) -> SweepSpec:
+    try:
+        return SweepSpec.model_validate(raw)
+    except ValidationError as error:
+        raise SpecError("; ".join(_fault(fault) for fault in error.errors()), where=where) from None
+
+
+def _fault(fault: Any) -> str:
+    """One pydantic fault in one line; an unknown key comes with the nearest valid one."""
+    location = [str(part) for part in fault["loc"]]
+    key = ".".join(location)
+    if fault["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(location[-1], _keys_at(location[:-1]), n=1, cutoff=0.5)
+        return f"unknown key '{key}'" + (
+            f", did you mean '{near[0]}'?" if near else f"; valid here: {', '.join(_keys_at(location[:-1]))}"
+        )
+    if fault["type"] == "missing":
+        return f"'{key}' is missing"
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "string_pattern_mismatch":
+        message = "must be lower-case letters, digits, '.', '_' or '-', at most 64, starting with a letter or digit"
+    given = "" if isinstance(fault["input"], dict) else f" (given: {fault['input']!r})"
+    return f"'{key}': {message}{given}" if key else f"{message}"
+
+
+def _keys_at(location: list[str]) -> list[str]:
+    """The valid keys of the table at `location`."""
+    model: Any = SweepSpec
+    for part in location:
+        field = model.model_fields.get(part)
+        options = [field.annotation, *get_args(field.annotation)] if field else []
+        model = next((a for a in options if isinstance(a, type) and issubclass(a, BaseModel)), None)
+        if model is None:
+            return []
+    return list(model.model_fields)
+
+
+def _with_resolved_paths(spec: SweepSpec, base: Path) -> SweepSpec:
+    """Relative paths become absolute, from the spec's folder; model names that are no directory there stay."""
+
+    def model_path(name: str | None) -> str | None:
+        return str((base / name).resolve()) if name and (base / name).is_dir() else name
+
+    work, server = spec.workload, spec.server
+    return spec.model_copy(
+        update={
+            "data_dir": (base / spec.data_dir).resolve() if spec.data_dir else None,
+            "target": spec.target.model_copy(update={"model": model_path(spec.target.model)}),
+            "speculator": spec.speculator.model_copy(update={"model": model_path(spec.speculator.model)}),
+            "workload": work.model_copy(
+                update={
+                    "prompts": (base / work.prompts).resolve(),
+                    "chat_template": (base / work.chat_template).resolve() if work.chat_template else None,
+                }
+            ),
+            # absolute, not resolved: a virtual environment's python is a symlink that must stay one
+            "server": server.model_copy(
+                update={
+                    "python": Path(os.path.normpath(base / server.python)) if server.python.parent != Path() else server.python,
+                }
+            ),
+        }
+    )
