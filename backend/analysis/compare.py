@@ -27,22 +27,23 @@ LAYOUT = "two-way layout on log decode tok/s"
 
 def compare(
     run_cell: pd.DataFrame, reference_depths: Mapping[str, int] | None = None, *, level: float = LEVEL,
-    margin_percent: float = MARGIN_PERCENT, draws: int = DRAWS, seed: int = 0,
+    margin_percent: float = MARGIN_PERCENT, draws: int = DRAWS, seed: int = 0, order_covariate: bool = False,
 ) -> list[Comparison]:
     """Every cell of a sweep, lowest concurrency first. reference_depths: name -> K (production, recipe, native)."""
-    return [compare_cell(frame, reference_depths, level=level, margin_percent=margin_percent, draws=draws, seed=seed)
+    return [compare_cell(frame, reference_depths, level=level, margin_percent=margin_percent, draws=draws, seed=seed,
+                         order_covariate=order_covariate)
             for _, frame in by_cell(run_cell)]
 
 
 def compare_cell(
     run_cell: pd.DataFrame, reference_depths: Mapping[str, int] | None = None, *, level: float = LEVEL,
-    margin_percent: float = MARGIN_PERCENT, draws: int = DRAWS, seed: int = 0,
+    margin_percent: float = MARGIN_PERCENT, draws: int = DRAWS, seed: int = 0, order_covariate: bool = False,
 ) -> Comparison:
-    """One cell. `run_cell`: its rows of the view."""
+    """One cell. `run_cell`: its rows of the view. order_covariate: also a straight drift over the run order."""
     cell_id = str(run_cell["cell_id"].iloc[0]) if len(run_cell) else ""
     at_once = finite(numbers(run_cell, "concurrency"))
     concurrency = int(at_once[0]) if len(at_once) else None
-    layout = fit_layout(run_cell)
+    layout = fit_layout(run_cell, order_covariate=order_covariate)
     if layout is None:
         return Comparison(cell_id, concurrency, 0, 0, 0, (), (), None, None, None, (), (),
                           "no decode throughput was measured")

@@ -58,22 +58,31 @@ class Layout:
         return np.asarray(self.log_means + z * scale[:, None])
 
 
-def fit_layout(run_cell: pd.DataFrame) -> Layout | None:
-    """The layout of one cell's valid arms; None where no throughput was measured."""
+def fit_layout(run_cell: pd.DataFrame, *, order_covariate: bool = False) -> Layout | None:
+    """The layout of one cell's valid arms; None where no throughput was measured.
+
+    order_covariate adds a straight drift over `order_index` to the model, for sweeps whose order was not random.
+    """
     rows = arms(run_cell)
     tok_s, k = numbers(rows, "decode_tok_s"), numbers(rows, "k")
     good = np.isfinite(tok_s) & (tok_s > 0)
     if not good.any():
         return None
-    return layout_of(k[good], np.log(tok_s[good]), block_codes(rows[good]))
+    order = numbers(rows, "order_index")[good]
+    use = order if order_covariate and bool(np.isfinite(order).all()) else None
+    return layout_of(k[good], np.log(tok_s[good]), block_codes(rows[good]), use)
 
 
-def layout_of(k: FloatArray, log_rate: FloatArray, block: FloatArray | None) -> Layout:
-    """The layout of log rates (n,) at depths k (n,) in blocks (n,) or None."""
+def layout_of(
+    k: FloatArray, log_rate: FloatArray, block: FloatArray | None, order: FloatArray | None = None,
+) -> Layout:
+    """The layout of log rates (n,) at depths k (n,) in blocks (n,) or None, `order` (n,) as a covariate or None."""
     depths, index = np.unique(k, return_inverse=True)
     counts = tuple(int(c) for c in np.bincount(index))
     block = blocks_that_count(k, block)
     cells = np.eye(len(depths))[index]
+    if order is not None and np.ptp(order) > 0:
+        cells = np.column_stack([cells, order - order.mean()])
     flags: tuple[str, ...] = ()
     fit = None
     if block is not None:
@@ -82,6 +91,9 @@ def layout_of(k: FloatArray, log_rate: FloatArray, block: FloatArray | None) -> 
             flags, block, fit = ("blocks-confounded-with-depth",), None, None
     if fit is None:
         fit = least_squares(cells, log_rate)
+        if not fit.full_rank:
+            flags = (*flags, "order-confounded-with-depth")
+            fit = least_squares(np.eye(len(depths))[index], log_rate)
     K = len(depths)
     variance = fit.variance if fit.df > 0 else math.nan
     return Layout(tuple(int(d) for d in depths), fit.beta[:K], fit.inverse[:K, :K], variance, fit.df, counts,
