@@ -1,0 +1,24 @@
+"""Sounding's explorer: page config and navigation, nothing else. Start it with: streamlit run app.py"""
+
+from pathlib import Path
+
+import streamlit as st
+
+HERE = Path(__file__).parent
+
+st.set_page_config(
+    page_title="Sounding", page_icon=str(HERE / "pages/parts/icon.png"), layout="wide", initial_sidebar_state="auto",
+)
+# The menu is hidden because pages/parts/frame.py draws its own, whose links carry the sweep.
+# Each url_path is its file's stem: on a fresh server a deep link is resolved against pages/*.py first.
+st.navigation(
+    [
+        st.Page("pages/overview.py", title="Overview", default=True),
+        st.Page("pages/compare.py", title="Compare K"),
+        st.Page("pages/cycle.py", title="Cycle fit"),
+        st.Page("pages/live.py", title="Live"),
+        st.Page("pages/runs.py", title="Runs"),
+        st.Page("pages/data.py", title="Data"),
+    ],
+    position="hidden",
+).run()

@@ -1,0 +1,150 @@
+"""What every page starts with: the way in, the host guard, navigation, the sweep in the link, and help where there is
+nothing to show yet."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+import streamlit as st
+from streamlit.runtime.pages_manager import PagesManager
+
+from backend.errors import StoreError
+from backend.store import paths
+from pages.parts import host, link, reader, terms
+from pages.parts.reader import Snapshot
+
+PAGES = {
+    "pages/overview.py": "Overview", "pages/compare.py": "Compare K", "pages/cycle.py": "Cycle fit",
+    "pages/live.py": "Live", "pages/runs.py": "Runs", "pages/data.py": "Data",
+}
+FIRST_STEPS = """
+- `make demo` sweeps a small model on this machine's CPU and opens the explorer on it;
+- `python -m backend sweep data/specs/demo-vllm-cpu.toml` runs a specification of your own the same way;
+- `python -m backend rebuild` makes the results anew from the journals in the data directory.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a page shows: a snapshot and one sweep of it (a row of `queries.sweeps`); None where a page allows it."""
+
+    snapshot: Snapshot | None
+    sweep: pd.Series | None
+
+    @property
+    def name(self) -> str:
+        """The sweep's name."""
+        return "" if self.sweep is None else str(self.sweep["sweep"])
+
+
+def open_page(title: str, *, needs: Literal["sweep", "snapshot", "nothing"] = "sweep") -> View:
+    """Draw the frame and return what to show; stops the page, with help, where what it needs is not there."""
+    if PagesManager.uses_pages_directory:  # a deep link on a fresh server came in past app.py: go through it
+        PagesManager.uses_pages_directory = False
+        st.rerun()
+    if not host.admitted(st.context.headers.get("Host"), st.get_option("server.allowedHosts")):
+        st.error(
+            "This explorer does not answer to the name in your address bar, as a protection of lab networks against "
+            "DNS rebinding. Use the machine's address, or start it with "
+            "`STREAMLIT_SERVER_ALLOWED_HOSTS='[\"that.name\"]'`.")
+        st.stop()
+    st.title(title, anchor=False)
+    snapshot, trouble = _snapshot()
+    sweeps = pd.DataFrame() if snapshot is None else snapshot.sweeps()
+    sweep = _sidebar(snapshot, sweeps)
+    if snapshot is None and needs != "nothing":
+        st.warning(f"The results cannot be shown: {trouble}")
+        st.markdown(FIRST_STEPS)
+        st.stop()
+    if sweep is None and needs == "sweep":
+        st.info("There is no sweep in these results yet.")
+        st.markdown(FIRST_STEPS)
+        st.stop()
+    return View(snapshot, sweep)
+
+
+def _snapshot() -> tuple[Snapshot | None, str]:
+    """The snapshot, or why there is none."""
+    try:
+        snapshot = reader.current()
+        snapshot.sweeps()
+    except StoreError as error:
+        return None, str(error)
+    return snapshot, ""
+
+
+def _sidebar(snapshot: Snapshot | None, sweeps: pd.DataFrame) -> pd.Series | None:
+    """Navigation, whose links carry the sweep; the choice of a sweep; which snapshot this is. Returns the sweep."""
+    chosen = None
+    with st.sidebar:
+        st.markdown("**Sounding**  \nHow deep to speculate")
+        links = st.container(gap=None)
+        if len(sweeps):
+            sources = dict(zip(sweeps["sweep"], sweeps["source"], strict=True))
+            done = sweeps[sweeps["runs_done"] > 0]
+            default = str((done if len(done) else sweeps)["sweep"].iloc[0])
+            name = link.one("sweep", "Sweep", list(sources), default, words=lambda s: f"{s} ({sources[s]})")
+            chosen = sweeps[sweeps["sweep"] == name].iloc[0]
+        for path, title in PAGES.items():
+            links.page_link(path, label=title, query_params=None if chosen is None else {"sweep": chosen["sweep"]})
+        if snapshot is not None:
+            _snapshot_words(snapshot)
+    return chosen
+
+
+def _snapshot_words(snapshot: Snapshot) -> None:
+    info = snapshot.info()
+    published = info.get("published_unix_s")
+    if not info or not isinstance(published, float):
+        st.caption("These results were never published as a snapshot.")
+        return
+    age = terms.lasting(time.time() - published)
+    st.caption(f"Snapshot `{str(info['id'])[:8]}`, {age} old  \n{terms.when(published)}")
+    if snapshot.bundled:
+        st.caption(f"The data directory has no results yet: these sweeps come with the project "
+                   f"(`{snapshot.path.relative_to(paths.REPOSITORY)}`).")
+
+
+def source_badge(sweep: pd.Series) -> None:
+    """Where the numbers come from, and what was swept."""
+    source = str(sweep["source"])
+    colour, meaning = terms.SOURCES[source]
+    st.badge(source, color=colour, help=meaning)
+    drafter = " with ".join(str(sweep[c]) for c in ("speculator_method", "speculator_model") if sweep[c])
+    models = f"Target {sweep['target_model']}" + (f", speculator {drafter}" if drafter else "")
+    lines = [sweep["description"], models, meaning if source != "measured" else ""]
+    st.caption("  \n".join(line for line in lines if line))
+
+
+def choose_cell(view: View) -> str | None:
+    """The cell in the link; a choice is shown only where there are several. None where the sweep has no figures."""
+    rows = view.snapshot.of_sweep("run_cells", view.name)
+    cells = view.snapshot.of_sweep("cells", view.name)
+    cells = cells[cells["cell_id"].isin(set(rows["cell_id"]))].sort_values(
+        ["concurrency", "context_tokens", "workload"], na_position="first")
+    if cells.empty:
+        return None
+    names = {str(cell["cell_id"]): terms.cell_name(cell) for _, cell in cells.iterrows()}
+    if len(names) == 1:
+        cell_id, name = next(iter(names.items()))
+        st.caption(f"Cell: {name}")
+        return cell_id
+    return link.one("cell", "Cell", list(names), next(iter(names)), words=names.__getitem__)
+
+
+def no_figures(view: View) -> None:
+    """A sweep without a single figure: say why, as far as it is known, and stop."""
+    failed = int(view.sweep["runs_failed"])
+    if failed:
+        st.error(f"No run of this sweep gave a figure: {terms.plural(failed, 'run')} failed or were interrupted.")
+        failures = view.snapshot.of_sweep("failures", view.name)
+        for _, failure in failures.head(3).iterrows():
+            st.markdown(f"- K={int(failure['k'])}: {failure['reason']} (`{failure['kind']}`)")
+        st.page_link("pages/runs.py", label="Reasons and log lines of every run", query_params={"sweep": view.name})
+    else:
+        st.info("No run of this sweep is finished yet.")
+        st.page_link("pages/live.py", label="Follow it while it runs", query_params={"sweep": view.name})
+    st.stop()

@@ -1,0 +1,157 @@
+"""What pages read: the snapshot through `store.queries`, and the analysis of it, cached until the next snapshot.
+
+Every cache is keyed on the snapshot's (inode, mtime), so a snapshot replaced underneath shows up on the next rerun,
+and bounded, so that a viewer that runs for weeks does not grow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from backend.analysis.compare import compare_cell
+from backend.analysis.comparison import Comparison
+from backend.analysis.cycle_model import CycleFit, fit_cycle
+from backend.analysis.summary import KSummary, summarise
+from backend.store import catalogue, paths, queries
+
+Key = tuple[str, int, int]
+QUERIES: dict[str, Callable[..., pd.DataFrame]] = {
+    "cells": queries.cells, "runs": queries.runs, "run_cells": queries.run_cells, "findings": queries.findings,
+    "failures": queries.failures, "environment": queries.environment,
+}
+
+
+def data_dir() -> Path:
+    """The directory of the results, where progress.json and logs/ are too."""
+    if os.environ.get("SOUNDING_DB"):
+        return Path(os.environ["SOUNDING_DB"]).parent
+    return paths.data_directory()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One published state of the results. Its reads raise StoreError where the file cannot be used."""
+
+    path: Path
+    key: Key
+
+    @property
+    def bundled(self) -> bool:
+        """Whether this is what comes with the project, shown because the data directory has no results."""
+        return self.path == paths.BUNDLED_SNAPSHOT
+
+    def info(self) -> dict[str, object]:
+        """id, published_unix_s, schema_version, code_version."""
+        return _info(self.key)
+
+    def sweeps(self) -> pd.DataFrame:
+        """A row a sweep, newest first."""
+        return _sweeps(self.key)
+
+    def of_sweep(self, what: str, sweep: str) -> pd.DataFrame:
+        """One of QUERIES for a sweep."""
+        return _of_sweep(self.key, what, sweep)
+
+    def cell_rows(self, sweep: str, cell_id: str) -> pd.DataFrame:
+        """The rows of `run_cell` of one cell."""
+        rows = self.of_sweep("run_cells", sweep)
+        return rows[rows["cell_id"] == cell_id].reset_index(drop=True)
+
+    def summary(self, sweep: str) -> list[KSummary]:
+        """Every cell and K of a sweep, each figure an Estimate."""
+        return _summary(self.key, sweep)
+
+    def comparison(self, sweep: str, cell_id: str) -> Comparison:
+        """Depths of one cell against each other and against the sweep's reference depths."""
+        return _comparison(self.key, sweep, cell_id)
+
+    def cycle_fit(self, sweep: str, cell_id: str) -> CycleFit:
+        """The cycle model of one cell, all windows."""
+        return _cycle_fit(self.key, sweep, cell_id)
+
+    def tables(self) -> pd.DataFrame:
+        """A row a table or view."""
+        return _tables(self.key)
+
+    def table_head(self, name: str, rows: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """(first rows, what the columns mean) of a table or view."""
+        return _table_head(self.key, name, rows)
+
+    def export(self, name: str, fmt: str) -> bytes:
+        """A whole table as a file. Runs on a click, in a thread without a session, so with a connection of its own."""
+        con = queries.connect(self.path)
+        try:
+            return catalogue.export(con, name, fmt)
+        finally:
+            con.close()
+
+
+def current() -> Snapshot:
+    """The snapshot to show now. Raises StoreError where there is none."""
+    path = paths.resolve()
+    return Snapshot(path, (str(path), *paths.snapshot_key(path)))
+
+
+def reference_depths(sweep: pd.Series) -> dict[str, int]:
+    """The depths that the sweep's spec names (production, recipe, native)."""
+    text = sweep["reference_depths"]
+    return {str(name): int(k) for name, k in json.loads(text).items()} if isinstance(text, str) and text else {}
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _connection(key: Key) -> queries.Connection:
+    return queries.connect(Path(key[0]))
+
+
+@st.cache_data(max_entries=4, show_spinner=False)
+def _info(key: Key) -> dict[str, object]:
+    return catalogue.snapshot_info(_connection(key))
+
+
+@st.cache_data(max_entries=4, show_spinner=False)
+def _sweeps(key: Key) -> pd.DataFrame:
+    return queries.sweeps(_connection(key))
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _of_sweep(key: Key, what: str, sweep: str) -> pd.DataFrame:
+    return QUERIES[what](_connection(key), sweep)
+
+
+@st.cache_data(max_entries=16, show_spinner="Estimating")
+def _summary(key: Key, sweep: str) -> list[KSummary]:
+    con = _connection(key)
+    return summarise(
+        queries.run_cells(con, sweep), requests=queries.requests(con, sweep), steps=queries.steps(con, sweep),
+        positions=queries.positions(con, sweep), findings=queries.findings(con, sweep),
+    )
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _comparison(key: Key, sweep: str, cell_id: str) -> Comparison:
+    con = _connection(key)
+    depths = reference_depths(queries.require_sweep(con, sweep))
+    return compare_cell(queries.run_cells(con, sweep, cell_id), depths)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _cycle_fit(key: Key, sweep: str, cell_id: str) -> CycleFit:
+    return fit_cycle(queries.run_cells(_connection(key), sweep, cell_id), study=True)
+
+
+@st.cache_data(max_entries=4, show_spinner=False)
+def _tables(key: Key) -> pd.DataFrame:
+    return catalogue.tables(_connection(key))
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _table_head(key: Key, name: str, rows: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    con = _connection(key)
+    return catalogue.table(con, name, rows), catalogue.columns(con, name)

@@ -1,0 +1,30 @@
+"""Charts and tables as every page shows them."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+CHART_CONFIG = {
+    "displaylogo": False, "scrollZoom": False, "doubleClick": "reset",
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
+    "toImageButtonOptions": {"format": "png", "scale": 2, "filename": "sounding"},
+}
+
+
+def chart(figure: go.Figure, alt: str, *, key: str) -> None:
+    """A figure with a text that states what it shows, for screen readers."""
+    st.plotly_chart(figure, config=CHART_CONFIG, alt=alt, key=key)
+
+
+def table(frame: pd.DataFrame, alt: str) -> None:
+    """A short table that is read, not worked with: plain HTML, no index."""
+    st.table(frame, hide_index=True, border="horizontal", alt=alt)
+
+
+def run_hover(run: pd.Series, text: str) -> str:
+    """The hover of a single run: figure, K, where in the order, and its name."""
+    block = "" if pd.isna(run["block"]) else f", block {run['block']:g}"
+    order = "" if pd.isna(run["order_index"]) else f", run {run['order_index']:g} in order"
+    return f"<b>K={int(run['k'])}</b>{block}{order}<br>{text}<br>{run['run_id']}"

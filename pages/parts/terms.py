@@ -1,0 +1,117 @@
+"""The words and units that every page uses for a quantity, and how a number is written.
+
+Keys are columns of `run_cell`. Digits are fixed per quantity, so that a figure reads the same on every page.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+
+import pandas as pd
+
+from backend.analysis.comparison import Comparison
+from backend.analysis.estimate import Estimate
+from backend.charts import Axis
+
+QUANTITIES: dict[str, Axis] = {
+    "decode_tok_s": Axis("Decode throughput", "tok/s", 2),
+    "tokens_per_step": Axis("Tokens per step", "tokens", 3),
+    "cycle_ms": Axis("Cycle time", "ms", 2),
+    "acceptance_length": Axis("Acceptance length", "tokens", 3),
+    "acceptance": Axis("Acceptance", "1", 3),
+    "ttft_s": Axis("Time to first token", "s", 3),
+    "power_w": Axis("Power", "W", 1),
+    "tokens_per_joule": Axis("Energy efficiency", "tok/J", 3),
+}
+MEANING: dict[str, str] = {
+    "decode_tok_s": "Tokens after the first, over the time from first to last token; sums over a run's requests.",
+    "tokens_per_step": "Tokens emitted per decode step, steps without a draft included.",
+    "cycle_ms": "Decode time per step at concurrency 1: one draft plus one verify step.",
+    "acceptance_length": "1 + accepted drafts per drafted step.",
+    "acceptance": "Accepted drafts over drafted tokens.",
+    "ttft_s": "Queue plus prefill, mean over requests.",
+    "power_w": "Mean power while measuring, summed over all nodes.",
+    "tokens_per_joule": "Decode throughput over power.",
+}
+SOURCES: dict[str, tuple[str, str]] = {  # source -> (badge colour, what it means)
+    "measured": ("green", "Measured here by Sounding."),
+    "published": ("violet", "Figures that a publication printed. What was not printed is missing, and single "
+                            "figures have no interval."),
+    "simulated": ("orange", "Simulated from a known truth. Not a measurement."),
+    "imported": ("blue", "Taken over from another tool's result files."),
+}
+
+
+def number(estimate: Estimate, axis: Axis) -> str:
+    """A figure as readers see it: "24.05 [23.10, 25.00] tok/s"."""
+    return axis.words(estimate.value, estimate.low, estimate.high)
+
+
+def percent(estimate: Estimate, *, signed: bool = False) -> str:
+    """A share or change to one decimal: "11.2% [9.8%, 12.6%]"; signed adds the plus sign of a gain."""
+    if estimate.value is None:
+        return "not known"
+    form = "{:+.1f}%" if signed else "{:.1f}%"
+    text = form.format(estimate.value)
+    if estimate.low is not None and estimate.high is not None:
+        text += f" [{form.format(estimate.low)}, {form.format(estimate.high)}]"
+    return text
+
+
+def verdict(comparison: Comparison) -> str:
+    """The answer in a few words; `backend.analysis.sentence` says the rest."""
+    advice = comparison.recommendation
+    if advice is None:
+        return "No answer yet"
+    if len(comparison.depths) == 1:
+        return f"Only K={advice.k} was measured"
+    if not advice.resolved:
+        return f"Best so far: K={advice.k}, not resolved"
+    return f"Speculate K={advice.k}" if advice.k else "Do not speculate"
+
+
+def estimate_row(estimate: Estimate, **key: object) -> dict[str, object]:
+    """An estimate as a row of the tables that `backend.charts` draws."""
+    return {**key, "value": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n,
+            "reason": estimate.reason}
+
+
+def when(unix_s: float | None) -> str:
+    """A moment as UTC, to the minute."""
+    if unix_s is None or pd.isna(unix_s):
+        return "not recorded"
+    return dt.datetime.fromtimestamp(unix_s, dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def lasting(seconds: float | None) -> str:
+    """A duration in the two largest units that matter: "42 s", "7 min 05 s", "3 h 20 min", "4 d 2 h"."""
+    if seconds is None or pd.isna(seconds):
+        return "not known"
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def plural(count: int, noun: str) -> str:
+    """ "1 run", "3 runs"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def cell_name(cell: pd.Series) -> str:
+    """A measuring condition in words: "concurrency 1, prompts as written, mixed"."""
+    context = cell["context_tokens"]
+    written = "prompts as written" if pd.isna(context) else f"context {int(context)} tokens"
+    return f"concurrency {int(cell['concurrency'])}, {written}, {cell['workload']}"
+
+
+def turned(change: Estimate) -> Estimate:
+    """A change in % of a against b, read as b against a: 100 (1 / (1 + c/100) - 1), bounds swapped."""
+    def turn(value: float | None) -> float | None:
+        return None if value is None else 100 * (1 / (1 + value / 100) - 1)
+    return replace(change, value=turn(change.value), low=turn(change.high), high=turn(change.low))
