@@ -1,0 +1,151 @@
+"""Checks on /metrics: resets, prefix-cache hits, traffic of others, and counters against per-request numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from backend.analysis.checks_requests import overshoot
+from backend.analysis.selection import numbers
+from backend.records import Finding
+
+PREFIX_SHARE = 0.01  # of the queried prompt tokens; above it the arm is out
+RATE_SHARE = 0.01  # counters against clocks
+GENERATED, REQUESTS = "vllm:generation_tokens", "vllm:request_success"
+DRAFTS, DRAFTED = "vllm:spec_decode_num_drafts", "vllm:spec_decode_num_draft_tokens"
+ACCEPTED, ACCEPTED_AT = "vllm:spec_decode_num_accepted_tokens", "vllm:spec_decode_num_accepted_tokens_per_pos"
+PREFIX_QUERIES, PREFIX_HITS = "vllm:prefix_cache_queries", "vllm:prefix_cache_hits"
+NAMES = frozenset({GENERATED, REQUESTS, DRAFTS, DRAFTED, ACCEPTED, ACCEPTED_AT, PREFIX_QUERIES, PREFIX_HITS})
+
+
+def family(name: str) -> str:
+    """The counter's name without the `_total` that samples keep and families drop."""
+    return name.removesuffix("_total")
+
+
+def counter_deltas(counters: pd.DataFrame) -> pd.DataFrame:
+    """MEASURE-phase changes summed over engines: run_id, cell_id, name (no _total), position (-1: none), delta.
+
+    A series that did not exist before counts from 0. A reset (after < before) makes the sum NaN, never a guess.
+    """
+    rows = counters[(counters["phase"] == "measure") & (counters["span"] == "phase")]
+    names = rows["name"].map(family)
+    rows, names = rows[names.isin(NAMES)], names[names.isin(NAMES)]
+    before = numbers(rows, "before")
+    delta = numbers(rows, "after") - np.where(np.isnan(before), 0.0, before)
+    position = rows["labels"].fillna("").str.extract(r'position="(\d+)"', expand=False)
+    table = pd.DataFrame({
+        "run_id": rows["run_id"], "cell_id": rows["cell_id"], "name": names,
+        "position": position.fillna("-1").astype(int), "delta": np.where(delta < 0, np.nan, delta)})
+    groups = table.groupby(["run_id", "cell_id", "name", "position"])["delta"]
+    return groups.sum(min_count=1).where(groups.count() == groups.size()).reset_index()
+
+
+def counter_findings(
+    run_cell: pd.DataFrame, counters: pd.DataFrame, requests: pd.DataFrame | None, sweep: str,
+) -> list[Finding]:
+    """Findings per run and cell."""
+    out = _resets(counters, sweep)
+    depth = {(str(r), str(c)): int(k) for r, c, k in zip(run_cell["run_id"], run_cell["cell_id"], run_cell["k"],
+                                                         strict=True)}
+    measured = None if requests is None else requests[requests["phase"] == "measure"]
+    for (run_id, cell_id), rows in counter_deltas(counters).groupby(["run_id", "cell_id"], sort=True):
+        place = (sweep, str(run_id), str(cell_id))
+        total: dict[str, float] = {str(n): float(d) for n, d in zip(rows["name"], rows["delta"], strict=True)
+                                   if n != ACCEPTED_AT}
+        out += _prefix(place, total)
+        if measured is not None and place[1:] in depth:
+            mine = measured[(measured["run_id"] == run_id) & (measured["cell_id"] == cell_id)]
+            if len(mine) and not ("error" in mine and mine["error"].notna().any()):
+                out += _against_requests(place, total, mine, depth[place[1:]])
+    return out
+
+
+def _resets(counters: pd.DataFrame, sweep: str) -> list[Finding]:
+    back = counters[(numbers(counters, "after") < numbers(counters, "before"))
+                    & counters["name"].map(family).isin(NAMES)]
+    out = []
+    for (run_id, cell_id), rows in back.groupby(["run_id", "cell_id"], sort=True):
+        first = rows.iloc[0]
+        fall = float(first["before"] - first["after"])
+        out.append(Finding(
+            sweep, str(run_id), str(cell_id), "counter-reset", "error", fall, "count",
+            f"{len(rows)} counters went backwards ({first['name']} by {fall:g}): the server was restarted or its "
+            "statistics were flushed",
+            "repeat the run; keep other clients from resetting the server"))
+    return out
+
+
+def _prefix(place: tuple[str, str, str], total: Mapping[str, float]) -> list[Finding]:
+    hits, queries = total.get(PREFIX_HITS, 0.0), total.get(PREFIX_QUERIES, 0.0)
+    if not (hits > 0 and queries > 0):
+        return []
+    share = hits / queries
+    return [Finding(
+        *place, "prefix-cache-hits", "error" if share > PREFIX_SHARE else "warning", 100 * share, "%",
+        f"{hits:g} of {queries:g} prompt tokens came from the prefix cache: the arm is contaminated",
+        "start the server with --no-enable-prefix-caching, or with prompts that share no prefix, and repeat the run")]
+
+
+def _against_requests(
+    place: tuple[str, str, str], total: Mapping[str, float], mine: pd.DataFrame, k: int,
+) -> list[Finding]:
+    """Counters of the phase against the sums of our own requests; both have the first tokens in."""
+    n = len(mine)
+    ours = float(numbers(mine, "output_tokens").sum())
+    generated, served = total.get(GENERATED, np.nan), total.get(REQUESTS, np.nan)
+    out = []
+    if generated > ours or served > n:
+        by_tokens = generated > ours
+        figure = generated - ours if by_tokens else served - n
+        unit = "tokens" if by_tokens else "requests"
+        return [Finding(
+            *place, "foreign-requests", "error", figure, unit,
+            f"the server worked for others: its counters rose by {figure:g} {unit} more than ours",
+            "give the sweep a server of its own and repeat the run")]
+    parts = [f"{name} {there:g} against {here:g}" for name, there, here in (
+        ("generated tokens", generated, ours),
+        ("requests", served, float(n)),
+        ("drafts", total.get(DRAFTS, np.nan), float(numbers(mine, "drafted_steps").sum())),
+        ("draft tokens", total.get(DRAFTED, np.nan), float(numbers(mine, "drafted_tokens").sum())),
+        ("accepted tokens", total.get(ACCEPTED, np.nan), float(numbers(mine, "accepted_tokens").sum())),
+    ) if np.isfinite([there, here]).all() and there != here]
+    if parts:
+        out.append(Finding(
+            *place, "counters-disagree", "error", generated - ours if np.isfinite(generated - ours) else None, "tokens",
+            f"/metrics and the requests do not agree: {'; '.join(parts)}",
+            "a scrape may have come too early, or a request was lost: repeat the run"))
+    out += _rate(place, total, mine, k, n)
+    return out
+
+
+def _rate(
+    place: tuple[str, str, str], total: Mapping[str, float], mine: pd.DataFrame, k: int, n: int,
+) -> list[Finding]:
+    """tok/s = tokens_per_step / cycle, with tokens and steps from /metrics and windows from the requests' clocks.
+
+    Counted: drafts + accepted + undrafted steps = emitted + overshoot; overshoot within 0..K x requests.
+    """
+    drafts, accepted, generated = (total.get(x, np.nan) for x in (DRAFTS, ACCEPTED, GENERATED))
+    undrafted = float((numbers(mine, "steps") - numbers(mine, "drafted_steps")).sum())
+    cut = overshoot(generated - n, drafts + undrafted, accepted)
+    out = []
+    if k > 0 and np.isfinite(cut) and not 0 <= cut <= k * n:
+        out.append(Finding(
+            *place, "token-accounting", "error", cut, "tokens",
+            f"counted drafts + accepted - emitted is {cut:g} tokens, outside 0..{k * n} (K x requests)",
+            "check for tokens after EOS counted as emitted, or engines counted twice"))
+    window = float(numbers(mine, "decode_s").sum())
+    steps = float(numbers(mine, "steps").sum())
+    emitted = float((numbers(mine, "output_tokens") - 1).sum())
+    if np.isfinite([window, steps, emitted, generated]).all() and min(window, steps, emitted) > 0:
+        counted = (generated - n) / (drafts + undrafted if np.isfinite(drafts + undrafted) else steps)
+        gap = counted / (window / steps) / (emitted / window) - 1
+        if abs(gap) > RATE_SHARE:
+            out.append(Finding(
+                *place, "rate-identity", "error", 100 * gap, "%",
+                f"tokens per step from /metrics over the cycle of the clocks is {100 * gap:+.1f}% off the decode rate",
+                "steps of the counters and of the requests are not the same steps: see counters-disagree"))
+    return out
