@@ -16,7 +16,7 @@ from backend.measure.workload import read_prompts
 from backend.schedule import plan
 from backend.spec import SweepSpec
 
-# Where drafters' config.json states their native depth, most specific first; the nested tables as vLLM 0.32 reads them.
+# Where drafters' config.json states their native depth; nested *_config tables as vLLM 0.32 reads them.
 DEPTH_KEYS = (
     "dspark_block_size",
     "block_size",

@@ -1,4 +1,7 @@
-"""From journals to a snapshot that answers: take in, check, estimate, publish. Used by sweeps, rebuild and importers."""
+"""From journals to a snapshot that answers: take in, check, estimate, publish.
+
+Used by sweeps, `rebuild` and importers.
+"""
 
 from __future__ import annotations
 

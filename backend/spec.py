@@ -241,7 +241,9 @@ def _with_resolved_paths(spec: SweepSpec, base: Path) -> SweepSpec:
             # absolute, not resolved: a virtual environment's python is a symlink that must stay one
             "server": server.model_copy(
                 update={
-                    "python": Path(os.path.normpath(base / server.python)) if server.python.parent != Path() else server.python,
+                    "python": Path(os.path.normpath(base / server.python))
+                    if server.python.parent != Path()
+                    else server.python,
                 }
             ),
         }

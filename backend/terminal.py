@@ -102,7 +102,9 @@ class SweepMonitor:
             line += f" ({now.message.splitlines()[0]})"
         if line != self._last_line:
             self._last_line = line
-            print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+            self._bar.console.print(
+                f"{time.strftime('%H:%M:%S')} {line}", highlight=False, markup=False, soft_wrap=True
+            )
 
 
 def _eta(now: Progress) -> str:

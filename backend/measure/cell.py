@@ -72,7 +72,7 @@ class Bench:
         cut_short = self.spec.workload.ignore_eos or record.finish_reason == "length"
         if cut_short and record.output_tokens != wanted:
             raise RunFailed(
-                f"request {record.request_index} ({prompt.prompt_id}) returned {record.output_tokens} of {wanted} tokens",
+                f"request {record.request_index} ({prompt.prompt_id}) gave {record.output_tokens} of {wanted} tokens",
                 kind="short_output",
                 fix="is prompt + max_tokens above the server's --max-model-len?",
             )
