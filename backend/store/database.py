@@ -135,7 +135,8 @@ class Store:
     def ingest(self) -> Ingested:
         """Take in every journal, own and bundled, that is new or has changed. Idempotent.
 
-        Raises StoreError for a corrupt journal (nothing of its sweep is taken in) or a full disk.
+        A sweep that changed loses its estimates (`stale_sweeps`). Raises StoreError for a corrupt journal (nothing of
+        its sweep is taken in, everything else is) and for a full disk.
         """
         with self._guard, _database_faults(self.live):
             return ingest.take_in(self._con, self.roots)
@@ -151,6 +152,16 @@ class Store:
             with connection.transaction(self._con):
                 self._con.execute("DELETE FROM estimate WHERE sweep = ?", [sweep])
                 ingest.insert(self._con, "estimate", table)
+
+    def stale_sweeps(self) -> list[str]:
+        """Sweeps whose estimates are to be computed: none there (new or changed data), or by another code version."""
+        with self._guard, _database_faults(self.live):
+            rows = self._con.execute(
+                "SELECT sweep FROM sweep WHERE sweep NOT IN (SELECT sweep FROM estimate WHERE code_version = ?)"
+                " ORDER BY sweep",
+                [self.code_version],
+            ).fetchall()
+        return [sweep for (sweep,) in rows]
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 
 from backend.errors import StoreError
 from backend.records import Cell, Finding, Record, Request, Run, Step, Sweep, steps_of
 from backend.store import journal
-from backend.store.connection import transaction
+from backend.store.connection import Connection, transaction
 from backend.store.schema import KEYS, arrow_table, table_of
 
 
@@ -40,11 +39,11 @@ class _File:
     mtime_ns: int
 
 
-def take_in(con: duckdb.DuckDBPyConnection, roots: Mapping[str, Path]) -> Ingested:
+def take_in(con: Connection, roots: Mapping[str, Path]) -> Ingested:
     """Bring the tables up to the journals under `roots` (name -> directory of sweep directories, the first wins).
 
-    One transaction a sweep. Raises StoreError for a corrupt or misplaced journal, duckdb.Error and
-    pyarrow.ArrowException for what the database refuses.
+    One transaction a sweep; a sweep that changed loses its estimates. Raises StoreError for a corrupt or misplaced
+    journal (after the other sweeps are in), duckdb.Error and pyarrow.ArrowException for what the database refuses.
     """
     files = _files(roots)
     ledger = {
@@ -61,9 +60,14 @@ def take_in(con: duckdb.DuckDBPyConnection, roots: Mapping[str, Path]) -> Ingest
         for key, file in files.items()
         if file.sweep in stale or ledger.get(key) != (file.sweep, file.size_bytes, file.mtime_ns)
     ]
-    records = 0
+    records, faults = 0, []
     for sweep in sorted({file.sweep for file in changed}):
-        records += _take_in_sweep(con, [file for file in changed if file.sweep == sweep])
+        try:
+            records += _take_in_sweep(con, sweep, [file for file in changed if file.sweep == sweep])
+        except StoreError as error:  # told below: one broken journal must not keep the other sweeps out
+            faults.append(error)
+    if faults:
+        raise faults[0]
     return Ingested(len(changed), records, tuple(stale))
 
 
@@ -81,13 +85,13 @@ def _files(roots: Mapping[str, Path]) -> dict[str, _File]:
     return found
 
 
-def _take_in_sweep(con: duckdb.DuckDBPyConnection, files: list[_File]) -> int:
+def _take_in_sweep(con: Connection, sweep: str, files: list[_File]) -> int:
     by_class: dict[type[Record], list[Record]] = {}
     counts = []
     for file in files:
         records = journal.read(file.path).records
         for record in records:
-            if isinstance(record, Sweep | Cell | Run | Finding) and record.sweep != file.sweep:
+            if isinstance(record, Sweep | Cell | Run | Finding) and record.sweep != sweep:
                 raise StoreError(
                     f"holds a record of sweep {record.sweep!r}",
                     where=str(file.path),
@@ -101,6 +105,7 @@ def _take_in_sweep(con: duckdb.DuckDBPyConnection, files: list[_File]) -> int:
             insert(con, table_of(cls), table)
             if cls is Request:
                 _insert_steps(con, table, rows)
+        con.execute("DELETE FROM estimate WHERE sweep = ?", [sweep])  # no estimate outlives its data
         now = time.time()
         for file, count in counts:
             con.execute(
@@ -110,7 +115,7 @@ def _take_in_sweep(con: duckdb.DuckDBPyConnection, files: list[_File]) -> int:
     return sum(count for _, count in counts)
 
 
-def _insert_steps(con: duckdb.DuckDBPyConnection, requests: pa.Table, rows: list[Record]) -> None:
+def _insert_steps(con: Connection, requests: pa.Table, rows: list[Record]) -> None:
     """The steps of these requests in place of any they had before."""
     latest = {row.request_id: row for row in rows if isinstance(row, Request)}
     steps: list[Step] = []
@@ -127,7 +132,7 @@ def _insert_steps(con: duckdb.DuckDBPyConnection, requests: pa.Table, rows: list
     insert(con, "step", arrow_table(Step, steps))
 
 
-def insert(con: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+def insert(con: Connection, table: str, rows: pa.Table) -> None:
     """Insert or replace by primary key, columns matched by name. Raises duckdb.Error."""
     if rows.num_rows == 0:
         return
@@ -138,7 +143,7 @@ def insert(con: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
         con.unregister("incoming")
 
 
-def _drop(con: duckdb.DuckDBPyConnection, sweep: str) -> None:
+def _drop(con: Connection, sweep: str) -> None:
     """Delete everything of a sweep, its estimates and ledger rows too."""
     with transaction(con):
         for table, key in KEYS.items():

@@ -43,7 +43,7 @@ class Contents:
 
 def directory_name(sweep: str) -> str:
     """A sweep's name as a directory name. Raises StoreError where it cannot be one."""
-    if not sweep or sweep.startswith(".") or any(sign in sweep for sign in "/\\\0"):
+    if not sweep or sweep.startswith(".") or any(sign in sweep for sign in "/\\:\0"):
         raise StoreError(f"sweep name {sweep!r} cannot be a directory name", fix="use letters, digits, '-' and '_'")
     return sweep
 
@@ -93,7 +93,7 @@ def recover(path: Path) -> Torn | None:
         with path.open("r+b") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - 1, 0))
-            if file.read(1) in (b"", b"\n"):
+            if size == 0 or file.read(1) == b"\n":
                 return None
             file.seek(0)
             content = file.read()
