@@ -27,7 +27,7 @@ DEPTH_KEYS = (
 
 
 def check(spec: SweepSpec) -> None:
-    """Refuse what cannot run here: missing files, interpreter or models, a depth above the drafter's. Raises Refused."""
+    """Refuse what cannot run here: missing files, interpreter or models, a depth too deep. Raises Refused."""
     faults = [fault for fault in (*_model_faults(spec), *_launcher_faults(spec)) if fault]
     read_prompts(spec.workload.prompts)
     if spec.workload.chat_template and not spec.workload.chat_template.is_file():

@@ -8,13 +8,17 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from backend.analysis.checks_counters import counter_findings
+from backend.analysis.checks_requests import request_findings
 from backend.analysis.summary import headline_estimates
 from backend.measure import environment
-from backend.records import Finding, Record, Run
+from backend.records import Counter, Finding, Record, Request, Run
 from backend.store import queries
 from backend.store.database import EstimateRow, Store
 from backend.store.paths import BUNDLED_SNAPSHOT
@@ -52,13 +56,16 @@ def bundle() -> list[str]:
 
 
 def findings_of_run(run: Run, kept: Sequence[Record]) -> list[Finding]:
-    """What the checks of a single run find in its records."""
-    return []
-
-
-def excludes(finding: Finding) -> bool:
-    """Whether a finding is K-blind evidence that takes its run out of fits and has it repeated."""
-    return False
+    """What the checks that need one run alone find in its records: counters, clocks, token accounting."""
+    requests = pd.DataFrame([asdict(record) for record in kept if isinstance(record, Request)])
+    counters = pd.DataFrame([asdict(record) for record in kept if isinstance(record, Counter)])
+    if requests.empty:
+        return []
+    cells = pd.DataFrame({"sweep": run.sweep, "run_id": run.run_id, "cell_id": requests["cell_id"].unique(), "k": run.k})
+    found = request_findings(cells, requests, run.sweep)
+    if not counters.empty:
+        found += counter_findings(cells, counters, requests, run.sweep)
+    return found
 
 
 def _estimates(con: queries.Connection, sweep: str, version: str) -> list[EstimateRow]:

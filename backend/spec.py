@@ -226,7 +226,7 @@ def _with_resolved_paths(spec: SweepSpec, base: Path) -> SweepSpec:
     def model_path(name: str | None) -> str | None:
         return str((base / name).resolve()) if name and (base / name).is_dir() else name
 
-    work, server = spec.workload, spec.server
+    work, server, python = spec.workload, spec.server, spec.server.python
     return spec.model_copy(
         update={
             "data_dir": (base / spec.data_dir).resolve() if spec.data_dir else None,
@@ -240,11 +240,7 @@ def _with_resolved_paths(spec: SweepSpec, base: Path) -> SweepSpec:
             ),
             # absolute, not resolved: a virtual environment's python is a symlink that must stay one
             "server": server.model_copy(
-                update={
-                    "python": Path(os.path.normpath(base / server.python))
-                    if server.python.parent != Path()
-                    else server.python,
-                }
+                update={"python": Path(os.path.normpath(base / python)) if python.parent != Path() else python}
             ),
         }
     )

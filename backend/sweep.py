@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from backend import publish
+from backend.analysis.checks import exclusions
 from backend.engines import engine_for
 from backend.engines.base import Engine
 from backend.engines.process import end_leftover
@@ -195,9 +196,9 @@ class _Loop:
         if run.status != "done":
             return run
         found = publish.findings_of_run(run, kept)
-        excluding = [finding for finding in found if publish.excludes(finding)]
-        if excluding:
-            run = replace(run, valid=False, exclusion_reason="; ".join(finding.message for finding in excluding))
+        reason = exclusions(found).get(run.run_id)
+        if reason is not None:
+            run = replace(run, valid=False, exclusion_reason=reason)
         if found:
             append([*found, run])
         return run
