@@ -8,39 +8,24 @@ import numpy as np
 import pandas as pd
 
 from backend.analysis.checks_requests import overshoot
+from backend.analysis.counted import (
+    ACCEPTED,
+    ACCEPTED_AT,
+    DRAFTED,
+    DRAFTS,
+    GENERATED,
+    NAMES,
+    PREFIX_HITS,
+    PREFIX_QUERIES,
+    REQUESTS,
+    counter_deltas,
+    family,
+)
 from backend.analysis.selection import numbers
 from backend.records import Finding
 
 PREFIX_SHARE = 0.01  # of the queried prompt tokens; above it the arm is out
 RATE_SHARE = 0.01  # counters against clocks
-GENERATED, REQUESTS = "vllm:generation_tokens", "vllm:request_success"
-DRAFTS, DRAFTED = "vllm:spec_decode_num_drafts", "vllm:spec_decode_num_draft_tokens"
-ACCEPTED, ACCEPTED_AT = "vllm:spec_decode_num_accepted_tokens", "vllm:spec_decode_num_accepted_tokens_per_pos"
-PREFIX_QUERIES, PREFIX_HITS = "vllm:prefix_cache_queries", "vllm:prefix_cache_hits"
-NAMES = frozenset({GENERATED, REQUESTS, DRAFTS, DRAFTED, ACCEPTED, ACCEPTED_AT, PREFIX_QUERIES, PREFIX_HITS})
-
-
-def family(name: str) -> str:
-    """The counter's name without the `_total` that samples keep and families drop."""
-    return name.removesuffix("_total")
-
-
-def counter_deltas(counters: pd.DataFrame) -> pd.DataFrame:
-    """MEASURE-phase changes summed over engines: run_id, cell_id, name (no _total), position (-1: none), delta.
-
-    A series that did not exist before counts from 0. A reset (after < before) makes the sum NaN, never a guess.
-    """
-    rows = counters[(counters["phase"] == "measure") & (counters["span"] == "phase")]
-    names = rows["name"].map(family)
-    rows, names = rows[names.isin(NAMES)], names[names.isin(NAMES)]
-    before = numbers(rows, "before")
-    delta = numbers(rows, "after") - np.where(np.isnan(before), 0.0, before)
-    position = rows["labels"].fillna("").str.extract(r'position="(\d+)"', expand=False)
-    table = pd.DataFrame({
-        "run_id": rows["run_id"], "cell_id": rows["cell_id"], "name": names,
-        "position": position.fillna("-1").astype(int), "delta": np.where(delta < 0, np.nan, delta)})
-    groups = table.groupby(["run_id", "cell_id", "name", "position"])["delta"]
-    return groups.sum(min_count=1).where(groups.count() == groups.size()).reset_index()
 
 
 def counter_findings(
