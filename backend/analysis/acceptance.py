@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from backend.analysis.estimate import LEVEL, Estimate, FloatArray, missing, point
@@ -115,16 +116,18 @@ def undrafted_length(n: int) -> Estimate:
     return point(1.0, "tokens", "exact: K=0 emits one token a step", method="by definition", n=n)
 
 
+def impossible_masks(
+    drafted: FloatArray, accepted: FloatArray, drafted_steps: FloatArray, k: FloatArray,
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Code -> which rows hold counts that cannot be. Missing counts are not impossible."""
+    return {"accepted-above-drafted": accepted > drafted, "drafted-above-depth": drafted > k * drafted_steps,
+            "negative-count": (drafted < 0) | (accepted < 0) | (drafted_steps < 0)}
+
+
 def impossible(drafted: float, accepted: float, drafted_steps: float, k: int) -> tuple[str, ...]:
-    """Codes for counts that cannot be: nothing is clamped, it is named."""
-    out = []
-    if accepted > drafted:
-        out.append("accepted-above-drafted")
-    if drafted > k * drafted_steps:
-        out.append("drafted-above-depth")
-    if min(drafted, accepted, drafted_steps) < 0:
-        out.append("negative-count")
-    return tuple(out)
+    """Codes for totals that cannot be: nothing is clamped, it is named."""
+    masks = impossible_masks(*(np.array([x], dtype=np.float64) for x in (drafted, accepted, drafted_steps, k)))
+    return tuple(code for code, mask in masks.items() if mask[0])
 
 
 def from_counts(

@@ -12,7 +12,7 @@ from backend.analysis.comparison import Comparison
 from backend.analysis.estimate import LEVEL
 from backend.analysis.prompts import measured_requests
 from backend.analysis.resample import DRAWS
-from backend.analysis.selection import by_cell, numbers
+from backend.analysis.selection import by_cell, complete_sums, numbers
 
 
 def category_run_cell(requests: pd.DataFrame, run_cell: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -26,11 +26,9 @@ def category_run_cell(requests: pd.DataFrame, run_cell: pd.DataFrame) -> dict[st
     good = good[good["category"].notna()]
     if good.empty:
         return {}
-    sums = pd.DataFrame({
-        "run_id": good["run_id"], "cell_id": good["cell_id"], "category": good["category"],
-        "tokens_after_first": np.maximum(numbers(good, "output_tokens") - 1, 0.0),
-        "decode_s": numbers(good, "decode_s"), "steps": numbers(good, "steps"), "n_requests": 1,
-    }).groupby(["category", "run_id", "cell_id"], as_index=False).sum(min_count=1)
+    good = good.assign(tokens_after_first=np.maximum(numbers(good, "output_tokens") - 1, 0.0))
+    sums = complete_sums(good, ["category", "run_id", "cell_id"], ["tokens_after_first", "decode_s", "steps"])
+    sums = sums.rename(columns={"n": "n_requests"})
     sums["decode_tok_s"] = sums["tokens_after_first"] / sums["decode_s"]
     sums["tokens_per_step"] = sums["tokens_after_first"] / sums["steps"]
     sums["cycle_ms"] = 1000 * sums["decode_s"] / sums["steps"]

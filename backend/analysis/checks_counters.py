@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from backend.analysis.checks_requests import overshoot
 from backend.analysis.counted import (
     ACCEPTED,
     ACCEPTED_AT,
@@ -21,7 +20,7 @@ from backend.analysis.counted import (
     counter_deltas,
     family,
 )
-from backend.analysis.selection import numbers
+from backend.analysis.selection import complete_sums, numbers
 from backend.records import Finding
 
 PREFIX_SHARE = 0.01  # of the queried prompt tokens; above it the arm is out
@@ -35,17 +34,26 @@ def counter_findings(
     out = _resets(counters, sweep)
     depth = {(str(r), str(c)): int(k) for r, c, k in zip(run_cell["run_id"], run_cell["cell_id"], run_cell["k"],
                                                          strict=True)}
-    measured = None if requests is None else requests[requests["phase"] == "measure"]
+    mine = {} if requests is None else _own_sums(requests)
     for (run_id, cell_id), rows in counter_deltas(counters).groupby(["run_id", "cell_id"], sort=True):
         place = (sweep, str(run_id), str(cell_id))
         total: dict[str, float] = {str(n): float(d) for n, d in zip(rows["name"], rows["delta"], strict=True)
                                    if n != ACCEPTED_AT}
         out += _prefix(place, total)
-        if measured is not None and place[1:] in depth:
-            mine = measured[(measured["run_id"] == run_id) & (measured["cell_id"] == cell_id)]
-            if len(mine) and not ("error" in mine and mine["error"].notna().any()):
-                out += _against_requests(place, total, mine, depth[place[1:]])
+        if place[1:] in depth and place[1:] in mine:
+            out += _against_requests(place, total, mine[place[1:]], depth[place[1:]])
     return out
+
+
+def _own_sums(requests: pd.DataFrame) -> dict[tuple[str, str], dict[str, float]]:
+    """Sums of our MEASURE requests by (run_id, cell_id); cells with a failed request are left out: it may have run."""
+    measured = requests[requests["phase"] == "measure"]
+    columns = ["output_tokens", "steps", "drafted_steps", "drafted_tokens", "accepted_tokens", "decode_s"]
+    sums = complete_sums(measured, ["run_id", "cell_id"], columns)
+    failed = set(zip(*(measured.loc[measured["error"].notna(), c] for c in ("run_id", "cell_id")), strict=True)) \
+        if "error" in measured else set()
+    return {(str(row["run_id"]), str(row["cell_id"])): {c: float(row[c]) for c in [*columns, "n"]}
+            for row in sums.to_dict("records") if (row["run_id"], row["cell_id"]) not in failed}
 
 
 def _resets(counters: pd.DataFrame, sweep: str) -> list[Finding]:
@@ -75,59 +83,53 @@ def _prefix(place: tuple[str, str, str], total: Mapping[str, float]) -> list[Fin
 
 
 def _against_requests(
-    place: tuple[str, str, str], total: Mapping[str, float], mine: pd.DataFrame, k: int,
+    place: tuple[str, str, str], total: Mapping[str, float], mine: Mapping[str, float], k: int,
 ) -> list[Finding]:
     """Counters of the phase against the sums of our own requests; both have the first tokens in."""
-    n = len(mine)
-    ours = float(numbers(mine, "output_tokens").sum())
+    n, ours = mine["n"], mine["output_tokens"]
     generated, served = total.get(GENERATED, np.nan), total.get(REQUESTS, np.nan)
-    out = []
     if generated > ours or served > n:
-        by_tokens = generated > ours
-        figure = generated - ours if by_tokens else served - n
-        unit = "tokens" if by_tokens else "requests"
+        figure, unit = (generated - ours, "tokens") if generated > ours else (served - n, "requests")
         return [Finding(
             *place, "foreign-requests", "error", figure, unit,
             f"the server worked for others: its counters rose by {figure:g} {unit} more than ours",
             "give the sweep a server of its own and repeat the run")]
     parts = [f"{name} {there:g} against {here:g}" for name, there, here in (
-        ("generated tokens", generated, ours),
-        ("requests", served, float(n)),
-        ("drafts", total.get(DRAFTS, np.nan), float(numbers(mine, "drafted_steps").sum())),
-        ("draft tokens", total.get(DRAFTED, np.nan), float(numbers(mine, "drafted_tokens").sum())),
-        ("accepted tokens", total.get(ACCEPTED, np.nan), float(numbers(mine, "accepted_tokens").sum())),
+        ("generated tokens", generated, ours), ("requests", served, n),
+        ("drafts", total.get(DRAFTS, np.nan), mine["drafted_steps"]),
+        ("draft tokens", total.get(DRAFTED, np.nan), mine["drafted_tokens"]),
+        ("accepted tokens", total.get(ACCEPTED, np.nan), mine["accepted_tokens"]),
     ) if np.isfinite([there, here]).all() and there != here]
+    out = []
     if parts:
         out.append(Finding(
             *place, "counters-disagree", "error", generated - ours if np.isfinite(generated - ours) else None, "tokens",
             f"/metrics and the requests do not agree: {'; '.join(parts)}",
             "a scrape may have come too early, or a request was lost: repeat the run"))
-    out += _rate(place, total, mine, k, n)
-    return out
+    return [*out, *_rate(place, total, mine, k)]
 
 
 def _rate(
-    place: tuple[str, str, str], total: Mapping[str, float], mine: pd.DataFrame, k: int, n: int,
+    place: tuple[str, str, str], total: Mapping[str, float], mine: Mapping[str, float], k: int,
 ) -> list[Finding]:
     """tok/s = tokens_per_step / cycle, with tokens and steps from /metrics and windows from the requests' clocks.
 
     Counted: drafts + accepted + undrafted steps = emitted + overshoot; overshoot within 0..K x requests.
     """
+    n, steps, window = mine["n"], mine["steps"], mine["decode_s"]
     drafts, accepted, generated = (total.get(x, np.nan) for x in (DRAFTS, ACCEPTED, GENERATED))
-    undrafted = float((numbers(mine, "steps") - numbers(mine, "drafted_steps")).sum())
-    cut = overshoot(generated - n, drafts + undrafted, accepted)
+    counted_steps = drafts + steps - mine["drafted_steps"]
+    cut = counted_steps + accepted - (generated - n)
     out = []
     if k > 0 and np.isfinite(cut) and not 0 <= cut <= k * n:
         out.append(Finding(
             *place, "token-accounting", "error", cut, "tokens",
-            f"counted drafts + accepted - emitted is {cut:g} tokens, outside 0..{k * n} (K x requests)",
+            f"counted drafts + accepted - emitted is {cut:g} tokens, outside 0..{k * n:g} (K x requests)",
             "check for tokens after EOS counted as emitted, or engines counted twice"))
-    window = float(numbers(mine, "decode_s").sum())
-    steps = float(numbers(mine, "steps").sum())
-    emitted = float((numbers(mine, "output_tokens") - 1).sum())
+    emitted = mine["output_tokens"] - n
     if np.isfinite([window, steps, emitted, generated]).all() and min(window, steps, emitted) > 0:
-        counted = (generated - n) / (drafts + undrafted if np.isfinite(drafts + undrafted) else steps)
-        gap = counted / (window / steps) / (emitted / window) - 1
+        per_step = (generated - n) / (counted_steps if np.isfinite(counted_steps) else steps)
+        gap = per_step / (window / steps) / (emitted / window) - 1
         if abs(gap) > RATE_SHARE:
             out.append(Finding(
                 *place, "rate-identity", "error", 100 * gap, "%",

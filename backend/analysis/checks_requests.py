@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from backend.analysis.acceptance import impossible
+from backend.analysis.acceptance import impossible_masks
+from backend.analysis.estimate import FloatArray
 from backend.analysis.selection import numbers
 from backend.records import Finding
 
@@ -14,7 +18,7 @@ CANARY_SHARE = 0.10
 ROUNDING_TOKENS = 0.01  # published rates have 3 decimals, lengths 2
 
 
-def overshoot(tokens_after_first: float, steps: float, accepted: float) -> float:
+def overshoot(tokens_after_first: FloatArray, steps: FloatArray, accepted: FloatArray) -> FloatArray:
     """Tokens accepted but cut off by EOS or max_tokens: steps + accepted - emitted; 0 <= it <= K x requests."""
     return steps + accepted - tokens_after_first
 
@@ -26,57 +30,56 @@ def request_findings(run_cell: pd.DataFrame, requests: pd.DataFrame, sweep: str)
     if "error" in measured:
         measured = measured[measured["error"].isna()]
     measured = measured.drop(columns=["k"], errors="ignore").merge(depth, on=["run_id", "cell_id"])
-    out: list[Finding] = []
-    for (run_id, cell_id), rows in measured.groupby(["run_id", "cell_id"], sort=True):
-        place = (sweep, str(run_id), str(cell_id))
-        out += _counts(place, rows, int(rows["k"].iloc[0]))
-        out += _clocks(place, rows)
-    return out
+    if measured.empty:
+        return []
+    return [*_counts(measured, sweep), *_clocks(measured, sweep)]
 
 
-def _counts(place: tuple[str, str, str], rows: pd.DataFrame, k: int) -> list[Finding]:
-    emitted = np.maximum(numbers(rows, "output_tokens") - 1, 0.0)
-    steps, drafted_steps = numbers(rows, "steps"), numbers(rows, "drafted_steps")
-    drafted, accepted = numbers(rows, "drafted_tokens"), numbers(rows, "accepted_tokens")
-    if k == 0:
-        drafted_steps, drafted, accepted = (np.where(np.isnan(x), 0.0, x) for x in (drafted_steps, drafted, accepted))
-    out = []
-    cut = steps + accepted - emitted
+def _groups(rows: pd.DataFrame, bad: npt.NDArray[np.bool_]) -> Iterator[tuple[str, str, npt.NDArray[np.int64]]]:
+    """(run_id, cell_id, row numbers) of the runs and cells where any row is bad."""
+    keys = rows.loc[bad, ["run_id", "cell_id"]].drop_duplicates().sort_values(["run_id", "cell_id"])
+    for run_id, cell_id in zip(keys["run_id"], keys["cell_id"], strict=True):
+        yield str(run_id), str(cell_id), np.flatnonzero((rows["run_id"] == run_id) & (rows["cell_id"] == cell_id))
+
+
+def _counts(rows: pd.DataFrame, sweep: str) -> list[Finding]:
+    emitted, k = np.maximum(numbers(rows, "output_tokens") - 1, 0.0), numbers(rows, "k")
+    steps, drafted_steps, drafted, accepted = (
+        numbers(rows, name) for name in ("steps", "drafted_steps", "drafted_tokens", "accepted_tokens"))
+    drafted_steps, drafted, accepted = (
+        np.where(np.isnan(x) & (k == 0), 0.0, x) for x in (drafted_steps, drafted, accepted))
+    cut = overshoot(emitted, steps, accepted)
     bad = (cut < 0) | (cut > k)
-    if bad.any():
-        worst = float(cut[bad][np.argmax(np.abs(cut[bad] - k / 2))])
+    out = []
+    for run_id, cell_id, mine in _groups(rows, bad):
+        wrong, depth = cut[mine][bad[mine]], k[mine][0]
+        worst = float(wrong[np.argmax(np.abs(wrong - depth / 2))])
         out.append(Finding(
-            *place, "token-accounting", "error", worst, "tokens",
-            f"{int(bad.sum())} of {len(rows)} requests do not add up: steps + accepted - emitted is {worst:g} tokens, "
-            f"outside 0..{k}",
+            sweep, run_id, cell_id, "token-accounting", "error", worst, "tokens",
+            f"{len(wrong)} of {len(mine)} requests do not add up: steps + accepted - emitted is {worst:g} tokens, "
+            f"outside 0..{depth:g}",
             "compare the engine's per-request numbers with /metrics; tokens may be counted as chunks or twice"))
-    codes = {code for values in zip(drafted, accepted, drafted_steps, strict=True) if np.isfinite(values).all()
-             for code in impossible(*values, k)}
-    if (drafted_steps > steps).any():
-        codes.add("more-drafted-steps-than-steps")
-    if codes:
-        total = float(np.nansum(drafted))
-        rate = float(np.nansum(accepted)) / total if total else None
+    masks = {**impossible_masks(drafted, accepted, drafted_steps, k),
+             "more-drafted-steps-than-steps": drafted_steps > steps}
+    for run_id, cell_id, mine in _groups(rows, np.logical_or.reduce(list(masks.values()))):
+        codes = ", ".join(code for code, mask in masks.items() if mask[mine].any())
+        total = float(np.nansum(drafted[mine]))
         out.append(Finding(
-            *place, "impossible-counts", "error", None if rate is None else 100 * rate, "%",
-            f"counts that cannot be ({', '.join(sorted(codes))}); they are shown as they are, never clamped",
+            sweep, run_id, cell_id, "impossible-counts", "error",
+            100 * float(np.nansum(accepted[mine])) / total if total else None, "%",
+            f"counts that cannot be ({codes}); they are shown as they are, never clamped",
             "check which denominator the engine reports, and whether counts of two engines were added twice"))
     return out
 
 
-def _clocks(place: tuple[str, str, str], rows: pd.DataFrame) -> list[Finding]:
+def _clocks(rows: pd.DataFrame, sweep: str) -> list[Finding]:
     """client total - (queue + prefill + window) per request, beyond max(2% of the total, 8 ms)."""
-    if "clock" in rows:
-        rows = rows[rows["clock"] == "engine"]
-    total = numbers(rows, "client_total_s")
-    queue = numbers(rows, "queue_s")
+    total, queue = numbers(rows, "client_total_s"), numbers(rows, "queue_s")
     inside = np.where(np.isnan(queue), 0.0, queue) + numbers(rows, "prefill_s") + numbers(rows, "decode_s")
     excess = total - inside
-    known = np.isfinite(excess)
-    if not known.any():
-        return []
-    excess, bound = excess[known], np.maximum(CLOCK_SHARE * total[known], CLOCK_S)
-    n = int(known.sum())
+    if "clock" in rows:
+        excess = np.where(rows["clock"] == "engine", excess, np.nan)
+    bound = np.maximum(CLOCK_SHARE * total, CLOCK_S)
     out = []
     for code, beyond, message, action in (
         ("client-starved", excess > bound, "the client saw requests end later than the engine's clock says",
@@ -84,12 +87,12 @@ def _clocks(place: tuple[str, str, str], rows: pd.DataFrame) -> list[Finding]:
         ("clocks-disagree", -excess > bound, "the client's total is shorter than the engine's own times",
          "check that queue, prefill and decode times are of the same request and unit"),
     ):
-        if beyond.any():
-            middle = 1000 * float(np.median(excess[beyond]))
+        for run_id, cell_id, mine in _groups(rows, beyond):
+            n, late = int(np.isfinite(excess[mine]).sum()), excess[mine][beyond[mine]]
+            middle = 1000 * float(np.median(late))
             out.append(Finding(
-                *place, code, "error" if 2 * int(beyond.sum()) >= n else "warning", middle, "ms",
-                f"{message}: {int(beyond.sum())} of {n} requests beyond max(2%, 8 ms), median {abs(middle):.1f} ms",
-                action))
+                sweep, run_id, cell_id, code, "error" if 2 * len(late) >= n else "warning", middle, "ms",
+                f"{message}: {len(late)} of {n} requests beyond max(2%, 8 ms), median {abs(middle):.1f} ms", action))
     return out
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from backend.analysis.acceptance import DepthAcceptance, from_counts
-from backend.analysis.selection import arms, numbers
+from backend.analysis.selection import arms, complete_sums, numbers
 
 GENERATED, REQUESTS = "vllm:generation_tokens", "vllm:request_success"
 DRAFTS, DRAFTED = "vllm:spec_decode_num_drafts", "vllm:spec_decode_num_draft_tokens"
@@ -34,8 +34,7 @@ def counter_deltas(counters: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame({
         "run_id": rows["run_id"], "cell_id": rows["cell_id"], "name": names,
         "position": position.fillna("-1").astype(int), "delta": np.where(delta < 0, np.nan, delta)})
-    groups = table.groupby(["run_id", "cell_id", "name", "position"])["delta"]
-    return groups.sum(min_count=1).where(groups.count() == groups.size()).reset_index()
+    return complete_sums(table, ["run_id", "cell_id", "name", "position"], ["delta"])
 
 
 def counted_acceptance(run_cell: pd.DataFrame, counters: pd.DataFrame) -> list[DepthAcceptance]:

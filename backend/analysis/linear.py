@@ -36,15 +36,17 @@ class LeastSquares:
 
 def least_squares(X: FloatArray, y: FloatArray) -> LeastSquares:
     """Ordinary least squares by singular values; a residual below rounding error counts as zero."""
-    solution, _, rank, _ = np.linalg.lstsq(X, y, rcond=None)
-    beta = np.asarray(solution, dtype=np.float64)
-    inverse = np.asarray(np.linalg.pinv(X.T @ X, hermitian=True), dtype=np.float64)
+    n, p = X.shape
+    U, size, Vt = np.linalg.svd(X, full_matrices=False)
+    kept = size > size[0] * max(n, p) * np.finfo(np.float64).eps
+    rank = int(kept.sum())
+    root = Vt[kept].T / size[kept]  # (p, rank): root root' = (X'X)^+
+    beta = root @ (U[:, kept].T @ y)
     residual = y - X @ beta
     rss = float(residual @ residual)
     if rss < 1e-20 * float(y @ y):
         rss = 0.0
-    n, p = X.shape
-    return LeastSquares(beta, inverse, rss, n - int(rank), n, int(rank), int(rank) == p)
+    return LeastSquares(np.asarray(beta), np.asarray(root @ root.T), rss, n - rank, n, rank, rank == p)
 
 
 def sum_to_zero(codes: Sequence[object]) -> FloatArray:

@@ -12,6 +12,8 @@ from backend.analysis.estimate import FloatArray
 from backend.analysis.selection import arms, numbers
 
 IntArray = npt.NDArray[np.int64]
+USED = ("request_id", "run_id", "cell_id", "prompt_id", "category", "output_tokens", "decode_s", "steps",
+        "drafted_steps", "drafted_tokens", "accepted_tokens")  # columns of `request` that are summed
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,11 @@ class CellCounts:
 def measured_requests(requests: pd.DataFrame, run_cell: pd.DataFrame) -> pd.DataFrame:
     """MEASURE requests of valid, finished arms without an error, with their depth `k`."""
     rows = arms(run_cell)[["run_id", "cell_id", "k"]].drop_duplicates()
-    good = requests[requests["phase"] == "measure"]
-    if "error" in good:
-        good = good[good["error"].isna()]
-    return good.drop(columns=["k"], errors="ignore").merge(rows, on=["run_id", "cell_id"], how="inner")
+    keep = requests["phase"] == "measure"
+    if "error" in requests:
+        keep &= requests["error"].isna()
+    good = requests.loc[keep, [c for c in USED if c in requests]]
+    return good.merge(rows, on=["run_id", "cell_id"], how="inner")
 
 
 def cell_counts(requests: pd.DataFrame, steps: pd.DataFrame | None, run_cell: pd.DataFrame) -> list[CellCounts]:

@@ -35,6 +35,7 @@ def ratio_draws(w: FloatArray, top: FloatArray, bottom: FloatArray) -> FloatArra
         return np.asarray((w @ top) / (w @ bottom))
 
 
+@lru_cache(maxsize=1024)
 def tail(clusters: int, level: float) -> float:
     """Probability cut off on each side by the expanded percentile interval of `clusters` clusters."""
     if clusters < 2:

@@ -50,3 +50,12 @@ def block_codes(frame: pd.DataFrame) -> FloatArray | None:
     """Block of every row as a number; None where any row has none."""
     blocks = numbers(frame, "block")
     return blocks if len(blocks) and bool(np.isfinite(blocks).all()) else None
+
+
+def complete_sums(frame: pd.DataFrame, keys: list[str], columns: list[str]) -> pd.DataFrame:
+    """Sums of columns by keys, NaN as soon as one row lacks the figure; `n`: rows. Keys become columns again."""
+    table = pd.DataFrame({key: frame[key] for key in keys} | {column: numbers(frame, column) for column in columns})
+    groups = table.groupby(keys, sort=True)
+    sizes = groups.size()
+    sums = groups.sum(min_count=1).where(groups.count().eq(sizes, axis=0))
+    return sums.assign(n=sizes).reset_index()
