@@ -88,7 +88,7 @@ def _print_plan(spec: SweepSpec) -> None:
         command = shlex.join(["env", *(f"{key}={value}" for key, value in env.items()), *argv]) if argv else ""
         cells = ", ".join(cell.cell_id.split(":", 1)[1] for cell in run.cells)
         click.echo(f"{run.order_index:3d}  block {run.block}  K={run.k}  {run.role:6s}  {cells}")
-        click.echo(f"     {command or f'measures {spec.server.endpoint}'}")
+        click.echo(f"     {command or f'measures {spec.server.base_url}'}")
 
 
 @cli.command()

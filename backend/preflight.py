@@ -39,7 +39,7 @@ def check(spec: SweepSpec) -> None:
 def check_port(spec: SweepSpec) -> None:
     """Refuse when something already listens where the server is to be. Raises Refused."""
     server = spec.server
-    if server.endpoint is None and port_in_use(server.host, server.port):
+    if server.base_url is None and port_in_use(server.host, server.port):
         raise Refused(
             f"port {server.port} on {server.host} is in use",
             where=spec.name,
@@ -117,7 +117,7 @@ def _model_faults(spec: SweepSpec) -> list[str]:
 
 def _launcher_faults(spec: SweepSpec) -> list[str]:
     server = spec.server
-    if server.endpoint is not None:
+    if server.base_url is not None:
         return []
     if server.launcher == "vllm":
         if shutil.which(str(server.python)) is None:

@@ -68,7 +68,7 @@ class Server(_Part):
 
     launcher "vllm": `python -m vllm...` with `argv` added, `argv_speculative` only for K >= 1.
     launcher "command": `argv` is the whole command; {k}, {k_plus_1} and {port} are filled in, in `env` too.
-    `endpoint`: a server that already runs; nothing is launched, so only one depth can be asked.
+    `base_url`: a server that already runs; nothing is launched, so only one depth can be asked.
     """
 
     launcher: Literal["vllm", "command"] = "vllm"
@@ -76,7 +76,7 @@ class Server(_Part):
     argv: tuple[str, ...] = ()
     argv_speculative: tuple[str, ...] = ()
     env: dict[str, str] = {}
-    endpoint: str | None = None
+    base_url: str | None = None
     host: str = "127.0.0.1"
     port: int = Field(default=18931, ge=1024, le=65535)
     kv_cache_bytes: PositiveInt | None = None  # pinned: without a drafter K=0 would get a larger cache
@@ -131,10 +131,10 @@ class SweepSpec(_Part):
                 f"depth {deepest} is above speculator.max_depth = {self.speculator.max_depth}; "
                 "lower depths, or name the drafter that drafts so deep"
             )
-        if self.server.endpoint is not None and len(self.depths) > 1:
-            raise ValueError("server.endpoint is one running server, so it has one K; give depths one value")
-        if self.server.launcher == "command" and not self.server.argv and self.server.endpoint is None:
-            raise ValueError("server.launcher = 'command' needs server.argv (the launch command) or server.endpoint")
+        if self.server.base_url is not None and len(self.depths) > 1:
+            raise ValueError("server.base_url is one running server, so it has one K; give depths one value")
+        if self.server.launcher == "command" and not self.server.argv and self.server.base_url is None:
+            raise ValueError("server.launcher = 'command' needs server.argv (the launch command) or server.base_url")
         if self.workload.endpoint == "chat" and self.context_tokens:
             raise ValueError(
                 "context_tokens cuts prompts by token, which chat templates undo; "

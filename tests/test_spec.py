@@ -67,7 +67,7 @@ def test_demo_sweeps_0_to_7_and_gb10_is_the_studys() -> None:
         (('"try"', '"Try me"'), "lower-case letters"),
         (('"try"', '"../up"'), "lower-case letters"),
         (('method = "draft_model"', 'method = "dspark"\nmax_depth = 2'), "depth 3 is above speculator.max_depth = 2"),
-        (('python = "bin/python"', 'endpoint = "http://127.0.0.1:1"'), "one running server, so it has one K"),
+        (('python = "bin/python"', 'base_url = "http://127.0.0.1:1"'), "one running server, so it has one K"),
         (('python = "bin/python"', 'launcher = "command"'), "needs server.argv"),
         (('python = "bin/python"', 'launcher = "docker"'), "'server.launcher'"),
         (("max_tokens = 8", 'max_tokens = 8\nendpoint = "chat"\n'), None),

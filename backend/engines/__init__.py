@@ -8,6 +8,6 @@ from backend.spec import SweepSpec
 
 def engine_for(spec: SweepSpec) -> Engine:
     """The engine that a spec asks for."""
-    if spec.server.endpoint is not None:
+    if spec.server.base_url is not None:
         return EndpointEngine(spec)
     return CommandEngine(spec) if spec.server.launcher == "command" else VllmEngine(spec)

@@ -76,7 +76,7 @@ class Endpoint:
 
 
 class EndpointEngine:
-    """Measures `server.endpoint` for the one depth it runs with."""
+    """Measures `server.base_url` for the one depth it runs with."""
 
     def __init__(self, spec: SweepSpec) -> None:
         self._server = spec.server
@@ -87,5 +87,5 @@ class EndpointEngine:
 
     def launch(self, k: int, log_path: Path, lease_path: Path) -> Endpoint:
         """Attach."""
-        assert self._server.endpoint is not None  # engine_for chose this class by it
-        return Endpoint(self._server.endpoint, k, self._server)
+        assert self._server.base_url is not None  # engine_for chose this class by it
+        return Endpoint(self._server.base_url, k, self._server)

@@ -1,68 +1,21 @@
-"""Processes we start: a session of their own, a log, a lease on disk, and an end that is verified.
+"""A command that we launch: in a session of its own, with its output in a log and its lease on disk.
 
-The lease (pid, its start time, port) lets a later sweep end what a killed one left behind, without ever
-signalling a process that merely reuses the pid.
+The lease lets a later sweep end what a killed one left behind, without ever signalling a process that merely reuses
+its number. Between the launch and the lease a server is found by the mark in its environment.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from backend.errors import RunFailed
+from backend.engines.session import MARK, Lease, boot_id, end_server, port_in_use, read_lease, stat_of, write_lease
+from backend.errors import RunFailed, StoreError
 
 LOG_TAIL_LINES = 40
-POLL_S = 0.05
-MARK = "SOUNDING_LEASE"  # in a server's environment: names the sweep's lease even if we died before writing it
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A session leader we started. `start_ticks` (/proc/<pid>/stat, field 22) tells it from a later user of its pid."""
-
-    pid: int
-    start_ticks: int
-    host: str
-    port: int
-
-
-def _stat(pid: int) -> tuple[int, int, str] | None:
-    """(session id, start ticks, state) of a process, or None when it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = text[text.rindex(")") + 2 :].split()  # the name before it may hold spaces and brackets
-    return int(fields[3]), int(fields[19]), fields[0]
-
-
-def session_members(session_id: int) -> list[int]:
-    """Live (not zombie) processes of a session: every rank and helper that a server forked."""
-    members = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            stat = _stat(int(entry.name))
-            if stat and stat[0] == session_id and stat[2] != "Z":
-                members.append(int(entry.name))
-    return members
-
-
-def port_in_use(host: str, port: int) -> bool:
-    """Whether something listens there. Binding is the test: it also sees a listener that does not answer."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return True
-    return False
 
 
 def tail(path: Path, lines: int = LOG_TAIL_LINES, limit_bytes: int = 65536) -> str:
@@ -76,7 +29,11 @@ def tail(path: Path, lines: int = LOG_TAIL_LINES, limit_bytes: int = 65536) -> s
 
 
 class ManagedProcess:
-    """A command run in a session of its own with its output in a log file."""
+    """A command run in a session of its own with its output in a log file.
+
+    Raises RunFailed (kind `launch`: port in use, command cannot be started) and StoreError where log or lease cannot be
+    written; then nothing runs.
+    """
 
     def __init__(
         self, argv: Sequence[str], env: Mapping[str, str], log_path: Path, lease_path: Path, *, host: str, port: int
@@ -88,13 +45,28 @@ class ManagedProcess:
                 where=f"port {port}",
                 fix="end what listens there or give server.port another value",
             )
-        self.log_path, self.lease_path, self.host, self.port = log_path, lease_path, host, port
-        log_path.parent.mkdir(parents=True, exist_ok=True)
-        with log_path.open("wb") as log:
+        self.log_path, self.lease_path = log_path.resolve(), lease_path.resolve()
+        self._process = self._start(argv, env)
+        stat = stat_of(self._process.pid)  # there even if it has ended: only we can reap it
+        ticks = stat.start_ticks if stat else 0
+        self.lease = Lease(self._process.pid, ticks, boot_id(), host, port, str(self.log_path))
+        try:
+            write_lease(self.lease_path, self.lease)
+        except OSError as error:
+            self.stop(0, 30)
+            raise StoreError(f"cannot be written: {error.strerror}", where=str(self.lease_path)) from error
+
+    def _start(self, argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        try:
+            self.log_path.parent.mkdir(parents=True, exist_ok=True)
+            log = self.log_path.open("wb")
+        except OSError as error:
+            raise StoreError(f"cannot be written: {error.strerror}", where=str(self.log_path)) from error
+        with log:
             try:
-                self._process = subprocess.Popen(
+                return subprocess.Popen(
                     argv,
-                    env={**os.environ, **env, MARK: str(lease_path)},
+                    env={**os.environ, **env, MARK: str(self.lease_path)},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -107,9 +79,6 @@ class ManagedProcess:
                     where=argv[0],
                     fix="check server.python / server.argv of the spec",
                 ) from None
-        stat = _stat(self._process.pid)
-        self.lease = Lease(self._process.pid, stat[1] if stat else 0, host, port)
-        lease_path.write_text(json.dumps(asdict(self.lease)))
 
     def alive(self) -> bool:
         """Whether the main process runs."""
@@ -125,83 +94,21 @@ class ManagedProcess:
         return tail(self.log_path)
 
     def stop(self, stop_timeout_s: float, release_timeout_s: float) -> float:
-        """SIGTERM, then SIGKILL to the whole session; verify it and the port are gone. Seconds taken."""
+        """End its sessions, verify that processes and port are gone. Seconds taken. Raises RunFailed("wont_stop")."""
         began = time.monotonic()
         try:
-            end_session(self.lease, stop_timeout_s, release_timeout_s, reap=self._process)
+            end_server(self.lease_path, self.lease, stop_timeout_s, release_timeout_s, reap=self._process)
         except RunFailed as failure:
-            raise RunFailed(failure.what, kind=failure.kind, fix=failure.fix, log_tail=self.log_tail()) from None
-        self.lease_path.unlink(missing_ok=True)
+            raise RunFailed(
+                failure.what, kind=failure.kind, where=failure.where, fix=failure.fix, log_tail=self.log_tail()
+            ) from None
         return time.monotonic() - began
 
 
-def end_session(
-    lease: Lease, stop_timeout_s: float, release_timeout_s: float, reap: subprocess.Popen[bytes] | None = None
-) -> None:
-    """End a session we started; verify its processes and port are gone. Raises RunFailed(kind='wont_stop')."""
-    for signal_number, patience_s in ((signal.SIGTERM, stop_timeout_s), (signal.SIGKILL, release_timeout_s)):
-        members = session_members(lease.pid)
-        if not members:
-            break
-        # SIGTERM goes to the leader, which ends its ranks in order; SIGKILL to all that is left
-        for pid in [lease.pid] if signal_number == signal.SIGTERM and lease.pid in members else members:
-            try:
-                os.kill(pid, signal_number)
-            except ProcessLookupError:
-                continue
-        deadline = time.monotonic() + patience_s
-        while time.monotonic() < deadline and session_members(lease.pid):
-            if reap:
-                reap.poll()
-            time.sleep(POLL_S)
-    if reap:
-        reap.poll()
-    deadline = time.monotonic() + release_timeout_s
-    while (left := session_members(lease.pid)) or (lease.port and port_in_use(lease.host, lease.port)):
-        if time.monotonic() > deadline:
-            what = f"processes {left} live on" if left else f"port {lease.port} stays in use"
-            raise RunFailed(
-                f"after stop, {what}", kind="wont_stop", fix="end them by hand, then run the sweep again with --resume"
-            )
-        time.sleep(POLL_S)
-
-
 def end_leftover(lease_path: Path, stop_timeout_s: float, release_timeout_s: float) -> list[int]:
-    """End the servers that a killed sweep left behind; returns the session leaders' pids.
+    """End the server that a killed sweep left behind, if there is one; returns its sessions. Raises RunFailed.
 
-    The leader may be dead and its ranks alive (kill -9 of an API server), so the session decides, not the
-    leader; a leader pid whose start time differs is somebody else's process and is left alone. A server
-    launched in the instant before its lease was written is found by the mark in its environment.
+    Only the holder of the data directory's writer lock may: the server of a living sweep looks the same.
     """
-    leases: dict[int, Lease] = {}
-    try:
-        lease = Lease(**json.loads(lease_path.read_text()))
-        stat = _stat(lease.pid)
-        if stat is None or stat[1] == lease.start_ticks:
-            leases[lease.pid] = lease
-    except (FileNotFoundError, json.JSONDecodeError, TypeError):
-        lease = None
-    for pid in marked_processes(lease_path):
-        if stat := _stat(pid):
-            leases.setdefault(
-                stat[0], Lease(stat[0], 0, lease.host if lease else "127.0.0.1", lease.port if lease else 0)
-            )
-    ended = [lease for session_id, lease in leases.items() if session_members(session_id)]
-    for lease in ended:
-        end_session(lease, stop_timeout_s, release_timeout_s)
-    lease_path.unlink(missing_ok=True)
-    return [lease.pid for lease in ended]
-
-
-def marked_processes(lease_path: Path) -> list[int]:
-    """Processes started for this lease, by the mark in their environment (session leaders keep it readable)."""
-    mark = f"{MARK}={lease_path}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue  # gone, or another user's
-    return found
+    lease_path = lease_path.resolve()
+    return end_server(lease_path, read_lease(lease_path), stop_timeout_s, release_timeout_s)
