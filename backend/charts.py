@@ -46,12 +46,19 @@ class Axis:
         """A value with its interval as readers see it everywhere: "24.05 [23.10, 25.00] tok/s"."""
         if value is None or pd.isna(value):
             return "not measured"
-        text = f"{value:.{self.digits}f}"
-        if low is not None and high is not None and not pd.isna(low) and not pd.isna(high):
-            text += f" [{low:.{self.digits}f}, {high:.{self.digits}f}]"
+        text = self.figure(value, low, high)
         if self.unit == "1":
             return text
         return f"{text}{self.unit}" if self.unit == "%" else f"{text} {self.unit}"
+
+    def figure(self, value: float | None, low: float | None = None, high: float | None = None) -> str:
+        """The same without its unit, for columns and axes that name it; breaks only before the interval."""
+        if value is None or pd.isna(value):
+            return "not measured"
+        text = f"{value:.{self.digits}f}"
+        if low is not None and high is not None and not pd.isna(low) and not pd.isna(high):
+            text += f" [{low:.{self.digits}f},\N{NO-BREAK SPACE}{high:.{self.digits}f}]"
+        return text
 
 
 def _layout(figure: go.Figure, height: int, *, legend: bool) -> go.Figure:

@@ -23,7 +23,6 @@ sources = dict(zip(every["sweep"], every["source"], strict=True))
 left, right = st.columns(2)
 with left:
     metric = link.one("metric", "Metric", SUMMARISED, SUMMARISED[0], words=lambda m: AXES[m].title)
-    st.caption(terms.MEANING["acceptance" if metric == "acceptance_rate" else metric])
 with right:
     others = link.some("with", "Beside it", [s for s in sources if s != view.name], [],
                        words=lambda s: f"{s} ({sources[s]})")
@@ -40,14 +39,12 @@ for sweep in [view.name, *others]:
                      **terms.estimate_row(row.figures()[metric], k=row.k)})
 points = pd.DataFrame(rows)
 
-left, right = st.columns(2)
-with left:
-    names = dict(zip(points["cell_id"], points["series"], strict=True))
-    shown = list(names) if len(names) == 1 else link.some("cells", "Cells", list(names), list(names),
-                                                          words=names.__getitem__)
-with right:
-    depths = [str(k) for k in sorted({int(k) for k in points["k"]})]
-    chosen = link.some("k", "Depths K", depths, depths)
+depths = [str(k) for k in sorted({int(k) for k in points["k"]})]
+chosen = link.some("k", "Depths K", depths, depths)
+names = dict(zip(points["cell_id"], points["series"], strict=True))
+shown = list(names)
+if len(names) > 1:
+    shown = link.some("cells", "Cells", shown, shown, words=names.__getitem__)
 points = points[points["cell_id"].isin(shown) & points["k"].astype(str).isin(chosen)]
 if points.empty:
     st.info("Choose at least one depth" + ("." if len(names) == 1 else " and one cell."))
@@ -56,15 +53,16 @@ if points.empty:
 zero = points[(points["k"] == 0) & points["value"].notna()]
 reference = float(zero["value"].iloc[0]) if len(zero) and len(shown) == 1 else None
 figure = charts.depth_curve(points, axis, name=view.name, reference=reference)
-show.chart(figure, f"{axis.label} against draft depth K for {'; '.join(names[c] for c in shown)}. The table below has every figure.",
-           key="compare")
+show.chart(figure, f"{axis.label} against draft depth K for {'; '.join(names[c] for c in shown)}. "
+           "The table below has every figure.", key="compare")
+st.caption(f"{axis.label}: {terms.MEANING['acceptance' if metric == 'acceptance_rate' else metric]}")
 if len({sources[s] for s in [view.name, *others]}) > 1:
     st.caption("These sweeps have different sources. They are drawn side by side and never pooled.")
 
 st.subheader("Figures", anchor=False)
 table = pd.DataFrame([{
     "Sweep and cell": point["series"], "K": int(point["k"]),
-    axis.label: axis.words(point["value"], point["low"], point["high"]),
+    axis.title: axis.figure(point["value"], point["low"], point["high"]),
     "n": "" if pd.isna(point["n"]) else f"{point['n']:g}",
     "Why no interval": point["reason"] or "",
 } for _, point in points.iterrows()])
@@ -85,7 +83,7 @@ for depth in comparison.depths:
     pair = next(p for p in comparison.pairs if {p.k, p.against} == {depth.k, base})
     change = pair.change_percent if pair.against == base else terms.turned(pair.change_percent)
     pairs.append({
-        "K": depth.k, f"Decode throughput against K={base}": terms.percent(change, signed=True),
+        "K": depth.k, f"Decode throughput against K={base} (%)": terms.percent(change, signed=True),
         "p (Holm)": "" if pair.p_holm is None else f"{pair.p_holm:.2g}",
         "n": f"{depth.runs:g}", "Why no interval": change.reason or "",
     })

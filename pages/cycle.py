@@ -54,8 +54,8 @@ for place, (label, estimate, axis) in zip(st.columns(3), (
                   help={"t_verify_base": "The cycle of the K=0 runs.",
                         "t_draft": "What drafting adds once, whatever the depth.",
                         "t_marginal": "What one more position adds to draft and verify."}[label])
-        st.caption(f"95% interval [{estimate.low:.2f}, {estimate.high:.2f}] ms, n={estimate.n}" if estimate.has_interval
-                   else f"no interval: {estimate.reason}")
+        st.caption((f"95% interval [{estimate.low:.2f}, {estimate.high:.2f}] ms" if estimate.has_interval
+                    else f"no interval: {estimate.reason}") + f", n={estimate.n}  \n{estimate.method}")
 
 grid = np.arange(0, window.k[-1] + 0.01, 0.25)
 line = pd.DataFrame([
@@ -76,8 +76,8 @@ drift = pd.DataFrame([
 show.chart(charts.drift(drift, {"t_draft": DRAFT, "t_marginal": MARGINAL}),
            "Draft cost and cost of a position by the depths in the fit. The table below has the figures.", key="drift")
 show.table(pd.DataFrame([{
-    "Depths": named(w.k), "n": w.n, "t_draft": terms.number(w.t_draft_ms, DRAFT),
-    "t_marginal": terms.number(w.t_marginal_ms, MARGINAL), "Residual": terms.number(w.residual_ms, AXIS),
+    "Depths": named(w.k), "Runs": w.n, "t_draft (ms)": terms.figure(w.t_draft_ms, DRAFT),
+    "t_marginal (ms)": terms.figure(w.t_marginal_ms, MARGINAL), "Residual (ms)": terms.figure(w.residual_ms, AXIS),
     "Notes": ", ".join(dict.fromkeys([*w.flags, *([w.t_draft_ms.reason] if w.t_draft_ms.reason else [])])),
 } for w in fit.windows]), "The fit by the depths in it")
 
@@ -85,12 +85,12 @@ with st.expander("Other intervals for the same fit"):
     st.markdown("*Pooled*: one fit over all runs. *The study's*: ± 2 standard errors, with the K=0 cycle taken as "
                 "exact; by simulation it covers about 80%, not 95%.")
     show.table(pd.DataFrame([{
-        "Depths": named(w.k), "t_draft, pooled": terms.number(w.pooled_t_draft_ms, DRAFT),
-        "t_marginal, pooled": terms.number(w.pooled_t_marginal_ms, MARGINAL),
-        "t_draft, the study's": "" if w.study_t_draft_ms is None else terms.number(w.study_t_draft_ms, DRAFT),
+        "Depths": named(w.k), "t_draft, pooled (ms)": terms.figure(w.pooled_t_draft_ms, DRAFT),
+        "t_marginal, pooled (ms)": terms.figure(w.pooled_t_marginal_ms, MARGINAL),
+        "t_draft, the study's (ms)": "" if w.study_t_draft_ms is None else terms.figure(w.study_t_draft_ms, DRAFT),
     } for w in fit.windows]), "The same windows with other intervals")
     if fit.leave_one_out:
         st.markdown("Leaving one depth out of the whole curve:")
         show.table(pd.DataFrame([{
-            "Left out": f"K={k}", "t_draft": terms.number(draft, DRAFT), "t_marginal": terms.number(marginal, MARGINAL),
+            "Left out": f"K={k}", "t_draft (ms)": terms.figure(draft, DRAFT), "t_marginal (ms)": terms.figure(marginal, MARGINAL),
         } for k, draft, marginal in fit.leave_one_out]), "The fit without one depth")

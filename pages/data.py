@@ -7,6 +7,7 @@ import streamlit as st
 from pages.parts import frame, link, terms
 
 HEAD_ROWS = 200
+NAMES = {"csv": "CSV", "parquet": "Parquet", "json": "JSON"}
 MIMES = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "json": "application/json"}
 
 view = frame.open_page("Data", needs="snapshot")
@@ -20,7 +21,7 @@ name = link.one("table", "Table or view", list(tables.index), "k_summary" if "k_
 st.markdown(str(tables.loc[name, "comment"] or ""))
 with st.container(horizontal=True):
     for fmt, mime in MIMES.items():
-        st.download_button(f"{name}.{fmt}", lambda fmt=fmt: snapshot.export(name, fmt), f"{name}.{fmt}", mime,
+        st.download_button(f"Download {NAMES[fmt]}", lambda fmt=fmt: snapshot.export(name, fmt), f"{name}.{fmt}", mime,
                            on_click="ignore", key=f"download-{fmt}")
 head, columns = snapshot.table_head(name, HEAD_ROWS)
 rows = int(tables.loc[name, "rows"])
@@ -33,17 +34,19 @@ with st.expander(f"What the columns of {name} mean"):
 st.subheader("The snapshot", anchor=False)
 st.markdown("One DuckDB file with all of it. It is replaced as a whole when new runs are stored, so a reader never "
             "blocks a sweep and never sees half of one.")
-st.download_button("results.duckdb", snapshot.path.read_bytes, "results.duckdb", "application/octet-stream",
+st.download_button("Download results.duckdb", snapshot.path.read_bytes, "results.duckdb", "application/octet-stream",
                    on_click="ignore", key="download-snapshot")
 path = snapshot.path
+only = f" WHERE sweep = '{view.name}'" if view.name else ""
+st.markdown("To query it, open it where this page is served from, or download it first.")
 st.markdown("DuckDB shell (1.5 or newer)")
 st.code(f"""duckdb -readonly {path}
-SELECT k, n_runs, decode_tok_s, tokens_per_step, cycle_ms FROM k_summary WHERE sweep = '{view.name}' ORDER BY k;
+SELECT k, n_runs, decode_tok_s, tokens_per_step, cycle_ms FROM k_summary{only} ORDER BY k;
 """, language="sql", wrap_lines=True)
 st.markdown("Python")
 st.code(f"""import duckdb
 con = duckdb.connect("{path}", read_only=True)
-con.sql("SELECT k, decode_tok_s FROM k_summary WHERE sweep = '{view.name}' ORDER BY k").df()
+con.sql("SELECT k, decode_tok_s FROM k_summary{only} ORDER BY k").df()
 """, language="python", wrap_lines=True)
 st.caption("Open `results.duckdb`, never `live.duckdb`: the live file belongs to the running sweep. Reopen it to see a "
            "newer snapshot.")

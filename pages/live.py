@@ -17,6 +17,7 @@ PHASES = {"launch": "starting the server", "warmup": "warming up", "measure": "m
 ENDS = {"done": st.success, "failed": st.error, "interrupted": st.warning, "idle": st.info}
 
 view = frame.open_page("Live", needs="nothing")
+known = set() if view.snapshot is None else set(view.snapshot.sweeps()["sweep"])
 
 
 def progress() -> Progress | None:
@@ -62,6 +63,8 @@ def follow() -> None:
         place.metric(label, value, border=True)
     if running and now.message:
         st.caption(now.message)
+    if view.sweep is not None and now.sweep and now.sweep != view.name and now.sweep in known:
+        st.page_link("pages/live.py", label=f"Show the stored runs of {now.sweep}", query_params={"sweep": now.sweep})
     if now.queue:
         st.markdown("Waiting: " + ", ".join(f"`{name}`" for name in now.queue))
 

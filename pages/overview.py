@@ -58,12 +58,10 @@ losses = {loss.k: loss for loss in comparison.depths}
 show.table(
     pd.DataFrame([{
         "K": row.k,
-        "Decode throughput": terms.number(row.decode_tok_s, terms.QUANTITIES["decode_tok_s"]),
-        "Loss against fastest": terms.percent(losses[row.k].loss_percent) if row.k in losses else "not known",
+        **{axis.title: terms.figure(row.figures()[name], axis) for name, axis in terms.QUANTITIES.items()
+           if name in ("decode_tok_s", "tokens_per_step", "cycle_ms")},
+        "Loss against fastest (%)": terms.percent(losses[row.k].loss_percent) if row.k in losses else "not known",
         "Verdict": losses[row.k].verdict if row.k in losses else "no throughput",
-        "Tokens per step": terms.number(row.tokens_per_step, terms.QUANTITIES["tokens_per_step"]),
-        "Acceptance length": terms.number(row.acceptance_length, terms.QUANTITIES["acceptance_length"]),
-        "Cycle time": terms.number(row.cycle_ms, terms.QUANTITIES["cycle_ms"]),
         "Runs": row.n_runs,
     } for row in rows]),
     "Figures of every depth with their intervals",

@@ -81,7 +81,7 @@ def _sidebar(snapshot: Snapshot | None, sweeps: pd.DataFrame) -> pd.Series | Non
     chosen = None
     with st.sidebar:
         st.markdown("**Sounding**  \nHow deep to speculate")
-        links = st.container(gap=None)
+        links = st.container(gap="xxsmall")
         if len(sweeps):
             sources = dict(zip(sweeps["sweep"], sweeps["source"], strict=True))
             done = sweeps[sweeps["runs_done"] > 0]

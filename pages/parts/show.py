@@ -20,7 +20,8 @@ def chart(figure: go.Figure, alt: str, *, key: str) -> None:
 
 def table(frame: pd.DataFrame, alt: str) -> None:
     """A short table that is read, not worked with: plain HTML, no index."""
-    st.table(frame, hide_index=True, border="horizontal", alt=alt)
+    told = frame.loc[:, [bool((frame[column].astype(str) != "").any()) for column in frame]]  # no empty columns
+    st.table(told, hide_index=True, border="horizontal", alt=alt)
 
 
 def run_hover(run: pd.Series, text: str) -> str:

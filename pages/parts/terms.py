@@ -43,19 +43,19 @@ SOURCES: dict[str, tuple[str, str]] = {  # source -> (badge colour, what it mean
 }
 
 
-def number(estimate: Estimate, axis: Axis) -> str:
-    """A figure as readers see it: "24.05 [23.10, 25.00] tok/s"."""
-    return axis.words(estimate.value, estimate.low, estimate.high)
+def figure(estimate: Estimate, axis: Axis) -> str:
+    """A figure for a column whose header has the unit: "24.05 [23.10, 25.00]"."""
+    return axis.figure(estimate.value, estimate.low, estimate.high)
 
 
 def percent(estimate: Estimate, *, signed: bool = False) -> str:
-    """A share or change to one decimal: "11.2% [9.8%, 12.6%]"; signed adds the plus sign of a gain."""
+    """A share or change to one decimal, its column names the %: "11.2 [9.8, 12.6]"; signed: "+11.2"."""
     if estimate.value is None:
         return "not known"
-    form = "{:+.1f}%" if signed else "{:.1f}%"
+    form = "{:+.1f}" if signed else "{:.1f}"
     text = form.format(estimate.value)
     if estimate.low is not None and estimate.high is not None:
-        text += f" [{form.format(estimate.low)}, {form.format(estimate.high)}]"
+        text += f" [{form.format(estimate.low)},\N{NO-BREAK SPACE}{form.format(estimate.high)}]"
     return text
 
 

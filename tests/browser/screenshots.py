@@ -1,0 +1,54 @@
+"""Screenshots of every page, light, dark and narrow, into docs/screenshots/: `make screenshots`.
+
+Shows the data directory's results (SOUNDING_DATA), else the bundled sweeps. SOUNDING_SWEEP picks a sweep.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from playwright.sync_api import sync_playwright
+from viewer_server import PAGES, ROOT, WITH_CHART, launch, settle, viewer
+
+LOOKS = {"light": ("light", 1280), "dark": ("dark", 1280), "narrow": ("light", 360)}
+
+
+def main(target: Path) -> None:
+    """Take them all; pictures are cut to 256 colours to stay small."""
+    from PIL import Image  # Streamlit depends on it
+
+    target.mkdir(parents=True, exist_ok=True)
+    sweep = os.environ.get("SOUNDING_SWEEP")
+    settings = {name: os.environ[name] for name in ("SOUNDING_DATA", "SOUNDING_DB") if name in os.environ}
+    with tempfile.TemporaryDirectory() as scratch, viewer(settings, Path(scratch) / "log") as address, \
+            sync_playwright() as playwright:
+        browser = launch(playwright)
+        for look, (scheme, width) in LOOKS.items():
+            page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 900})
+            for path, title in PAGES.items():
+                page.goto(f"{address}/{path}" + (f"?sweep={sweep}" if sweep else ""))
+                settle(page, title, chart=False)
+                if path in WITH_CHART:
+                    page.wait_for_timeout(1200)
+                page.wait_for_timeout(500)
+                height = page.evaluate(
+                    "document.querySelector('[data-testid=stMainBlockContainer]').getBoundingClientRect().height")
+                page.set_viewport_size({"width": width, "height": min(3600, int(height) + 20)})
+                page.wait_for_timeout(700)
+                file = target / f"{path or 'overview'}-{look}.png"
+                page.screenshot(path=file)
+                page.set_viewport_size({"width": width, "height": 900})
+                with Image.open(file) as picture:
+                    picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
+                print(file.relative_to(ROOT) if file.is_relative_to(ROOT) else file, file.stat().st_size // 1024, "KiB")
+            page.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "screenshots")
