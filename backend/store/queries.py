@@ -2,8 +2,9 @@
 
 `connect(resolve(...))` opens a snapshot read-only; cache the connection on `snapshot_key`, and open anew when the key
 changes. Every function takes a connection (or what `Store.reading` yields), may be called from several threads, and
-returns a DataFrame with the units in its column names; NULL is NaN, NA or None, as its column's type has it. Parameters
-are bound, never formatted into SQL. Raises StoreError where the file cannot be read.
+returns a DataFrame with the units in its column names. NULL is NaN among floats and texts, NA among whole numbers and
+booleans, None among lists: test with pandas.isna, never for truth. Parameters are bound, never formatted into SQL.
+Raises StoreError where the file cannot be read.
 """
 
 from __future__ import annotations
