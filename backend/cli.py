@@ -4,12 +4,9 @@ failed runs (each a row with its reason); 130/143 interrupted (the run under way
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -110,23 +107,8 @@ def _data_dir(given: Path | None, spec: SweepSpec | None = None) -> Path:
     return paths.data_directory(given or (spec.data_dir if spec is not None else None))
 
 
-def _reader(name: str, read: Callable[..., tuple[Any, Callable[[], None]]], text: str) -> None:
-    """Add a command that answers from a snapshot: `read` gives the JSON object and how to print it as a table."""
-
-    @cli.command(name, help=text)
-    @click.argument("sweep_name", metavar="SWEEP")
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-    @click.option("--db", type=click.Path(path_type=Path), help="Snapshot to read (default: the data directory's).")
-    def command(sweep_name: str, as_json: bool, db: Path | None) -> None:
-        answer, print_table = read(sweep_name, db)
-        if as_json:
-            click.echo(json.dumps(answer, indent=2, allow_nan=False))
-        else:
-            print_table()
-
-
-_reader("summary", cli_read.summary, "A row per draft depth and cell of SWEEP, every figure with its interval.")
-_reader("fit", cli_read.fit, "The cycle model of SWEEP, window by window.")
+for command in cli_read.COMMANDS:
+    cli.add_command(command)
 
 
 def main() -> None:

@@ -1,41 +1,56 @@
-"""Commands that answer from a snapshot: each gives its JSON object and a way to print it as tables."""
+"""Commands that answer from a snapshot: summary, fit, compare, acceptance. JSON by --json, else tables."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import pandas as pd
 
+from backend.analysis.acceptance import DepthAcceptance, acceptance
+from backend.analysis.categories import compare_categories
+from backend.analysis.compare import compare
+from backend.analysis.comparison import Comparison
 from backend.analysis.cycle_model import CycleFit, fit_cycle, fit_json
+from backend.analysis.export import per_batch_size, static_depth
 from backend.analysis.selection import by_cell
+from backend.analysis.sentence import answer_sentence
 from backend.analysis.summary import KSummary, summarise
 from backend.store import queries
-from backend.terminal import figure, show
-
-Answer = tuple[Any, Callable[[], None]]
+from backend.terminal import figure, say, show
 
 
 @dataclass(frozen=True, slots=True)
-class _Frames:
+class Frames:
     """What one sweep's answers are computed from."""
 
+    sweep: str
     source: str
+    reference_depths: dict[str, int]
     run_cells: pd.DataFrame
     requests: pd.DataFrame
     steps: pd.DataFrame
     positions: pd.DataFrame
     findings: pd.DataFrame
 
+    def title(self, cell_id: str) -> str:
+        """Heading of a cell's table."""
+        return f"{self.sweep} ({self.source}), cell {cell_id.split(':', 1)[-1]}"
 
-def _frames(sweep: str, db: Path | None) -> _Frames:
+
+def read(sweep: str, db: Path | None) -> Frames:
+    """Read one sweep. Raises Refused for an unknown sweep, StoreError for a snapshot that cannot be read."""
     con = queries.connect(db or queries.resolve())
     try:
-        source = str(queries.require_sweep(con, sweep)["source"])
-        return _Frames(
-            source,
+        row = queries.require_sweep(con, sweep)
+        return Frames(
+            sweep,
+            str(row["source"]),
+            json.loads(row["reference_depths"]),
             queries.run_cells(con, sweep),
             queries.requests(con, sweep),
             queries.steps(con, sweep),
@@ -46,9 +61,23 @@ def _frames(sweep: str, db: Path | None) -> _Frames:
         con.close()
 
 
-def summary(sweep: str, db: Path | None) -> Answer:
-    """`summary SWEEP`: a row per K and cell. Raises Refused for an unknown sweep, StoreError for a bad snapshot."""
-    frames = _frames(sweep, db)
+def reader(command: Callable[..., None]) -> Callable[..., None]:
+    """The argument and options that every reading command has."""
+    command = click.option("--db", type=click.Path(path_type=Path), help="Snapshot to read.")(command)
+    command = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+    return click.argument("sweep", metavar="SWEEP")(command)
+
+
+def print_json(frames: Frames, **answer: Any) -> None:
+    """One JSON object: the sweep, its source, and the answer. Missing is null; NaN cannot be written."""
+    click.echo(json.dumps({"sweep": frames.sweep, "source": frames.source, **answer}, indent=2, allow_nan=False))
+
+
+@click.command()
+@reader
+def summary(sweep: str, as_json: bool, db: Path | None) -> None:
+    """A row per draft depth and cell of SWEEP, every figure with its interval."""
+    frames = read(sweep, db)
     rows = summarise(
         frames.run_cells,
         requests=frames.requests,
@@ -56,64 +85,170 @@ def summary(sweep: str, db: Path | None) -> Answer:
         positions=frames.positions,
         findings=frames.findings,
     )
-    answer = {"sweep": sweep, "source": frames.source, "rows": [row.to_dict() for row in rows]}
-    return answer, lambda: _print_summary(sweep, frames, rows)
-
-
-def _print_summary(sweep: str, frames: _Frames, rows: list[KSummary]) -> None:
-    notes = []
-    for cell_id, _ in by_cell(frames.run_cells):
-        mine = [row for row in rows if row.cell_id == cell_id]
-        show(
-            f"{sweep} ({frames.source}), cell {cell_id.split(':', 1)[-1]}",
-            ("K", "runs", "tok/s", "tokens/step", "acceptance length", "cycle ms", "W", "tok/J", "flags"),
-            [
-                (
-                    str(row.k),
-                    str(row.n_runs),
-                    figure(row.decode_tok_s),
-                    figure(row.tokens_per_step),
-                    figure(row.acceptance_length),
-                    figure(row.cycle_ms),
-                    figure(row.power_w),
-                    figure(row.tokens_per_joule),
-                    " ".join(row.flags),
-                )
-                for row in mine
-            ],
-        )
-        notes += [row.decode_tok_s.reason for row in mine if row.decode_tok_s.reason]
-    print("[low, high] are 95% intervals; - is not measured")
-    for note in dict.fromkeys(notes):
-        print(f"no interval for tok/s: {note}")
+    if as_json:
+        print_json(frames, rows=[row.to_dict() for row in rows])
+        return
+    for cell_id in dict.fromkeys(row.cell_id for row in rows):
+        _summary_table(frames, cell_id, [row for row in rows if row.cell_id == cell_id])
     for finding in frames.findings.itertuples():
-        print(f"{finding.severity}: {finding.code}: {finding.message}")
+        say(f"{finding.severity} {finding.code} {finding.run_id}: {finding.message}")
 
 
-def fit(sweep: str, db: Path | None) -> Answer:
-    """`fit SWEEP`: the cycle model, window by window. Raises Refused, StoreError."""
-    frames = _frames(sweep, db)
-    fits = [fit_cycle(cell, study=True) for _, cell in by_cell(frames.run_cells)]
-    answer = {"sweep": sweep, "source": frames.source, **fit_json(frames.run_cells, study=True)}
-    return answer, lambda: _print_fit(sweep, frames.source, fits)
+def _summary_table(frames: Frames, cell_id: str, rows: list[KSummary]) -> None:
+    reasons = [row.decode_tok_s.reason for row in rows if row.decode_tok_s.reason]
+    show(
+        frames.title(cell_id),
+        ("K", "runs", "tok/s", "tokens/step", "acceptance length", "cycle ms", "W", "tok/J", "flags"),
+        [
+            (
+                str(row.k),
+                str(row.n_runs),
+                figure(row.decode_tok_s),
+                figure(row.tokens_per_step),
+                figure(row.acceptance_length),
+                figure(row.cycle_ms),
+                figure(row.power_w),
+                figure(row.tokens_per_joule),
+                " ".join(row.flags),
+            )
+            for row in rows
+        ],
+        ["[low, high]: 95% intervals, over runs for tok/s and cycle, over prompts for tokens; -: not measured"]
+        + [f"no interval for tok/s: {reason}" for reason in dict.fromkeys(reasons)],
+    )
 
 
-def _print_fit(sweep: str, source: str, fits: list[CycleFit]) -> None:
-    for one in fits:
-        show(
-            f"{sweep} ({source}), cell {one.cell_id.split(':', 1)[-1]}: "
-            f"t_verify_base = {figure(one.t_verify_base_ms)} ms",
-            ("window", "runs", "t_draft ms", "t_marginal ms", "residual ms", "flags"),
-            [
-                (
-                    f"K={','.join(map(str, window.k))}",
-                    str(window.n),
-                    figure(window.t_draft_ms),
-                    figure(window.t_marginal_ms),
-                    figure(window.residual_ms),
-                    " ".join(window.flags),
-                )
-                for window in one.windows
-            ],
-            [f"- {line}" for line in one.diagnosis],
+@click.command()
+@reader
+@click.option("--assumed-ms", type=float, help="Test this assumed cost of a verify position against the measured one.")
+def fit(sweep: str, as_json: bool, db: Path | None, assumed_ms: float | None) -> None:
+    """The cycle model of SWEEP: cycle(K) = t_verify_base + t_draft + K t_marginal, window by window."""
+    frames = read(sweep, db)
+    if as_json:
+        print_json(frames, **fit_json(frames.run_cells, study=True, assumed_ms=assumed_ms))
+        return
+    for cell_id, cell in by_cell(frames.run_cells):
+        _fit_table(frames.title(cell_id), fit_cycle(cell, study=True, assumed_ms=assumed_ms))
+
+
+def _fit_table(title: str, one: CycleFit) -> None:
+    show(
+        f"{title}: t_verify_base = {figure(one.t_verify_base_ms)} ms",
+        ("window", "runs", "t_draft ms", "t_marginal ms", "residual ms", "flags"),
+        [
+            (
+                f"K={','.join(map(str, window.k))}",
+                str(window.n),
+                figure(window.t_draft_ms),
+                figure(window.t_marginal_ms),
+                figure(window.residual_ms),
+                " ".join(window.flags),
+            )
+            for window in one.windows
+        ],
+        [*one.diagnosis, *([one.assumed.words] if one.assumed else [])],
+    )
+
+
+@click.command("compare")
+@reader
+@click.option("--categories", is_flag=True, help="Also compare within each prompt category.")
+def compare_depths(sweep: str, as_json: bool, db: Path | None, categories: bool) -> None:
+    """Which depth of SWEEP is best, how sure, what the others lose, and what to give the server."""
+    frames = read(sweep, db)
+    cells = compare(frames.run_cells, frames.reference_depths)
+    inside = compare_categories(frames.requests, frames.run_cells, frames.reference_depths) if categories else {}
+    if as_json:
+        print_json(
+            frames,
+            cells=[{**cell.to_dict(), "answer": answer_sentence(cell, source=frames.source)} for cell in cells],
+            categories={name: [cell.to_dict() for cell in found] for name, found in inside.items()},
+            static=[static_depth(cell) for cell in cells],
+            per_batch_size=per_batch_size(cells),
         )
+        return
+    for cell in cells:
+        _comparison_table(frames.title(cell.cell_id), cell, answer_sentence(cell, source=frames.source))
+    for name, found in inside.items():
+        for cell in found:
+            _comparison_table(f"{frames.title(cell.cell_id)}, category {name}", cell, answer_sentence(cell))
+
+
+def _comparison_table(title: str, cell: Comparison, answer: str) -> None:
+    against_0 = {pair.k: pair for pair in cell.pairs if pair.against == 0}
+    notes = [answer]
+    if cell.break_even and cell.break_even.k is not None:
+        notes.append(f"Break-even depth: {figure(cell.break_even.estimate)} (the deepest K above no speculation).")
+    show(
+        title,
+        ("K", "runs", "tok/s", "loss against the best %", "verdict", "P(best)", "against K=0 %"),
+        [
+            (
+                str(depth.k),
+                str(depth.runs),
+                f"{depth.decode_tok_s:.4g}",
+                figure(depth.loss_percent),
+                depth.verdict,
+                "-" if depth.p_best is None else f"{depth.p_best:.2f}",
+                figure(against_0[depth.k].change_percent) if depth.k in against_0 else "-",
+            )
+            for depth in cell.depths
+        ],
+        notes + ([cell.reason] if cell.reason else []),
+    )
+
+
+@click.command("acceptance")
+@reader
+def acceptance_rates(sweep: str, as_json: bool, db: Path | None) -> None:
+    """Survival, conditional and per-drafted rates of SWEEP by draft position, with intervals over prompts."""
+    frames = read(sweep, db)
+    depths = acceptance(frames.requests, frames.steps, frames.run_cells) if len(frames.requests) else []
+    if as_json:
+        reported = frames.positions.astype(object).where(frames.positions.notna(), None).to_dict("records")
+        print_json(frames, depths=[depth.to_dict() for depth in depths], reported=[] if depths else reported)
+        return
+    if not depths:
+        _reported_table(frames)
+    for cell_id in dict.fromkeys(depth.cell_id for depth in depths):
+        _acceptance_table(frames.title(cell_id), [depth for depth in depths if depth.cell_id == cell_id])
+
+
+def _acceptance_table(title: str, depths: list[DepthAcceptance]) -> None:
+    positions = max((len(depth.positions) for depth in depths), default=0)
+    show(
+        f"{title}: survival by draft position",
+        ("K", "acceptance length", "tokens/step", "overshoot", *map(str, range(positions))),
+        [
+            (
+                str(depth.k),
+                figure(depth.acceptance_length),
+                figure(depth.tokens_per_step),
+                "-" if depth.overshoot_tokens is None else f"{depth.overshoot_tokens:.0f}",
+                *(
+                    f"{position.survival.value:.3f}" if position.survival.value is not None else "-"
+                    for position in depth.positions
+                ),
+                *[""] * (positions - len(depth.positions)),
+            )
+            for depth in depths
+        ],
+        ["survival: drafts accepted at the position / steps that carried a draft; all three rates: --json"],
+    )
+
+
+def _reported_table(frames: Frames) -> None:
+    rows = frames.positions
+    columns = [list(rows[name]) for name in ("k", "position", "survival", "conditional")]
+    show(
+        f"{frames.sweep} ({frames.source}): survival by draft position, as reported",
+        ("K", "position", "survival", "conditional"),
+        [
+            (str(k), str(position), f"{survival:.3f}", "-" if pd.isna(conditional) else f"{conditional:.3f}")
+            for k, position, survival, conditional in zip(*columns, strict=True)
+        ],
+        [] if len(rows) else ["no acceptance by position was reported"],
+    )
+
+
+COMMANDS = (summary, fit, compare_depths, acceptance_rates)

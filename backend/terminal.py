@@ -33,6 +33,8 @@ def figure(estimate: Estimate, digits: int = 4) -> str:
 
 def _decimals(estimate: Estimate, digits: int) -> int:
     """Decimals that show the interval's width to two digits, else `digits` significant ones; at most 4."""
+    if estimate.unit == "K":
+        return 0
     width = estimate.high - estimate.low if estimate.low is not None and estimate.high is not None else None
     if width:
         return min(4, max(0, 1 - math.floor(math.log10(width))))
@@ -43,15 +45,20 @@ def _decimals(estimate: Estimate, digits: int) -> int:
 
 def show(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:
     """Print a table and the notes under it; never cut by a narrow terminal."""
-    table = Table(*headers, title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    say(title)
+    table = Table(*headers, box=box.SIMPLE_HEAD)
     for column in table.columns[1:]:
         column.justify = "right"
     for row in rows:
         table.add_row(*row)
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print(table)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
     for note in notes:
-        console.print(note, highlight=False, markup=False)
+        say(note)
+
+
+def say(line: str) -> None:
+    """Print a line as it is: no colours, no markup, broken by the terminal alone."""
+    Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 class SweepMonitor:
