@@ -32,15 +32,14 @@ def figure(estimate: Estimate, digits: int = 4) -> str:
 
 
 def _decimals(estimate: Estimate, digits: int) -> int:
-    """Decimals that show the interval's width to two digits, else `digits` significant ones; at most 4."""
-    if estimate.unit == "K":
+    """Decimals that show the interval's width to two digits and the value to three; at most 4."""
+    if estimate.unit == "K" or not estimate.value:
         return 0
+    size = math.floor(math.log10(abs(estimate.value)))
     width = estimate.high - estimate.low if estimate.low is not None and estimate.high is not None else None
-    if width:
-        return min(4, max(0, 1 - math.floor(math.log10(width))))
-    if not estimate.value:
-        return 0
-    return min(4, max(0, digits - 1 - math.floor(math.log10(abs(estimate.value)))))
+    if not width:
+        return min(4, max(0, digits - 1 - size))
+    return min(4, max(0, 2 - size, 1 - math.floor(math.log10(width))))
 
 
 def show(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:
