@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+PROGRESS_FILE, QUEUE = "progress.json", "queue"
+TICK_S = 0.2  # request ticks are written at most this often
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +33,33 @@ class Progress:
     updated_unix_s: float = field(default_factory=time.time)
     eta_s: float | None = None
     message: str = ""
-    queue: tuple[str, ...] = ()
+    queue: tuple[str, ...] = ()  # specs that wait for the worker, in order
+
+
+def waiting(data_dir: Path) -> tuple[str, ...]:
+    """Names of the specs in the queue of a data directory, in the order in which they are taken."""
+    return tuple(sorted(path.stem for path in (data_dir / QUEUE).glob("*.toml")))
 
 
 class ProgressFile:
     """Keeps the latest Progress on disk and tells a listener (the terminal) of every change."""
 
-    def __init__(self, path: Path, listener: Callable[[Progress], None], now: Progress) -> None:
-        self._path, self._listener, self.now = path, listener, now
+    def __init__(self, data_dir: Path, listener: Callable[[Progress], None], now: Progress) -> None:
+        self._data_dir, self._listener, self.now = data_dir, listener, now
         self._written_at = 0.0
 
     def update(self, **changes: Any) -> None:
         """Change fields and tell. Request ticks are written at most five times a second."""
+        only_a_tick = set(changes) <= {"requests_done"}
+        if not only_a_tick:
+            changes["queue"] = waiting(self._data_dir)
         self.now = replace(self.now, updated_unix_s=time.time(), **changes)
         self._listener(self.now)
-        only_a_tick = set(changes) <= {"requests_done"}
-        if only_a_tick and time.monotonic() - self._written_at < 0.2:
+        if only_a_tick and time.monotonic() - self._written_at < TICK_S:
             return
         self._written_at = time.monotonic()
-        temporary = self._path.with_name(self._path.name + ".tmp")
-        temporary.write_text(json.dumps(asdict(self.now)))
-        os.replace(temporary, self._path)
+        path = self._data_dir / PROGRESS_FILE
+        temporary = path.with_name(path.name + ".tmp")
+        with suppress(OSError):  # a convenience, not the truth: of a full disk the journal tells, and ends the sweep
+            temporary.write_text(json.dumps(asdict(self.now)))
+            temporary.replace(path)

@@ -1,7 +1,7 @@
 """One run: launch one depth, wait ready, warm up, MEASURE every cell, stop, verify released. All of it as records.
 
-A failure is a Run with its reason and a Failure with the last log lines; it never raises past this module,
-except for an interruption and for a journal that cannot be written.
+A failure is a Run with its reason and a Failure with the last log lines; it never raises past this module, except for
+an interruption and for a journal that cannot be written. However a run ends, no server of it is left.
 """
 
 from __future__ import annotations
@@ -9,23 +9,43 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.engines.base import Engine, Ready, Server
-from backend.errors import Interrupted, RunFailed
+from backend.errors import Interrupted, RunFailed, StoreError
+from backend.interrupt import Signals
 from backend.measure import environment
 from backend.measure.cell import Bench, measure, prompt_ids, warm_up
 from backend.measure.client import Client
 from backend.measure.workload import Prompt
 from backend.progress import ProgressFile
-from backend.records import Failure, Record, Run
+from backend.records import Failure, Finding, Record, Run
 from backend.schedule import PlannedRun
 from backend.spec import SweepSpec
 
 DEATH_S = 6.0  # a vLLM whose engine died answers 500 at once and takes up to 4 s to end itself
+CLOCK_STEP_S = 0.2  # wall against monotonic clock over a run; slewing by NTP stays below 500 ppm
+CLOCK_SLEW = 6e-4
 
 Append = Callable[[Sequence[Record]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a sweep carries its runs out with. `judge` returns findings and the run, excluded where they say so;
+    `before_measuring` is called once, when the server is ready.
+    """
+
+    spec: SweepSpec
+    engine: Engine
+    prompts: tuple[Prompt, ...]
+    progress: ProgressFile
+    signals: Signals
+    lease_path: Path
+    before_measuring: Callable[[], None]
+    judge: Callable[[Run], tuple[list[Finding], Run]]
 
 
 def begun(spec: SweepSpec, planned: PlannedRun, attempt: int, engine: Engine, log_path: Path) -> Run:
@@ -54,76 +74,131 @@ def begun(spec: SweepSpec, planned: PlannedRun, attempt: int, engine: Engine, lo
     )
 
 
-def carry_out(
-    spec: SweepSpec,
-    planned: PlannedRun,
-    run: Run,
-    engine: Engine,
-    prompts: tuple[Prompt, ...],
-    append: Append,
-    progress: ProgressFile,
-    *,
-    lease_path: Path,
-    before_measuring: Callable[[], None],
-) -> tuple[Run, RunFailed | None]:
+def carry_out(means: Means, planned: PlannedRun, run: Run, append: Append) -> tuple[Run, RunFailed | None]:
     """Carry a run out; its final record, appended already, and why it failed if it did.
 
-    `before_measuring` is called once, when the server is ready. Raises Interrupted after marking the run.
+    Raises Interrupted after marking the run, StoreError when the journal cannot be written (the run is marked if there
+    is room for that). The last append is one: a run is never "done" on disk without what its checks found.
     """
     append([run])
+    clocks = time.time(), time.monotonic()
     server: Server | None = None
     failure: RunFailed | None = None
     interruption: Interrupted | None = None
+    broken: StoreError | None = None
     try:
-        progress.update(phase="launch")
-        server = engine.launch(planned.k, Path(run.log_path or ""), lease_path)
-        ready = server.wait_ready()
-        run = replace(run, server_start_s=ready.server_start_s, reported_k=ready.reported_k)
-        before_measuring()
-        _measure_cells(spec, planned, run, server, ready, prompts, append, progress)
+        means.progress.update(phase="launch")
+        server = means.engine.launch(planned.k, Path(run.log_path or ""), means.lease_path)
+        with means.signals.interruptible():
+            ready = server.wait_ready()
+            run = replace(run, server_start_s=ready.server_start_s, reported_k=ready.reported_k)
+            means.before_measuring()
+            _measure_cells(means, planned, run, server, ready, append)
     except RunFailed as failed:
         failure = _with_evidence(failed, server)
     except Interrupted as interrupted:
         interruption = interrupted
-    stopped_s, stop_failure = _stop(server, progress)
-    failure = failure or stop_failure
+    except StoreError as error:
+        broken = error
+    finally:
+        stopped_s, stop_failure = _stop(server, means.progress)
+    found = [finding for finding in (_clock_step(run, *clocks), _forced_stop(run, stopped_s, means.spec)) if finding]
     run = replace(run, server_stop_s=stopped_s, ended_unix_s=time.time())
+    if broken is not None:
+        failure = RunFailed(broken.what, kind="disk", where=broken.where, log_tail=server.log_tail() if server else "")
+        with suppress(StoreError):  # no room for that either: resuming marks the run
+            append(_failed(run, failure))
+        raise broken
     if interruption is not None:
         append([replace(run, status="interrupted", valid=False, reason=interruption.what)])
         raise interruption
-    if failure is None:
-        run = replace(run, status="done")
-        append([run])
-        return run, None
-    run = replace(run, status="failed", valid=False, reason=str(failure))
-    append([Failure(run.run_id, failure.kind, str(failure), failure.log_tail, time.time()), run])
-    return run, failure
+    failure = failure or stop_failure
+    if failure is not None:
+        records = _failed(run, failure)
+        append([*found, *records])
+        return records[-1], failure
+    judged, run = means.judge(replace(run, status="done"))
+    append([*found, *judged, run])
+    return run, None
 
 
-def _measure_cells(
-    spec: SweepSpec,
-    planned: PlannedRun,
-    run: Run,
-    server: Server,
-    ready: Ready,
-    prompts: tuple[Prompt, ...],
-    append: Append,
-    progress: ProgressFile,
-) -> None:
+def _failed(run: Run, failure: RunFailed) -> tuple[Failure, Run]:
+    """The rows of a failed run."""
+    reason = str(failure)
+    return (
+        Failure(run.run_id, failure.kind, reason, failure.log_tail, time.time()),
+        replace(run, status="failed", valid=False, reason=reason),
+    )
+
+
+def _clock_step(run: Run, wall_unix_s: float, monotonic_s: float) -> Finding | None:
+    """A finding when the wall clock moved against the monotonic one during the run.
+
+    Nothing measured depends on it (windows are the engine's, spans are monotonic), so the run is kept.
+    """
+    elapsed_s = time.monotonic() - monotonic_s
+    step_s = time.time() - wall_unix_s - elapsed_s
+    if abs(step_s) <= CLOCK_STEP_S + CLOCK_SLEW * elapsed_s:
+        return None
+    return Finding(
+        run.sweep,
+        run.run_id,
+        "",
+        "clock-step",
+        "warning",
+        step_s,
+        "s",
+        f"the wall clock moved by {step_s:+.1f} s against the monotonic one during the run; no window uses it",
+        "set the clock before a sweep and keep the machine from sleeping; times of day in this run are off by the step",
+    )
+
+
+def _forced_stop(run: Run, stopped_s: float | None, spec: SweepSpec) -> Finding | None:
+    """A finding when SIGTERM was not enough: everything was measured before, so the run is kept."""
+    if stopped_s is None or stopped_s <= spec.server.stop_timeout_s:
+        return None
+    return Finding(
+        run.sweep,
+        run.run_id,
+        "",
+        "stop-forced",
+        "warning",
+        stopped_s,
+        "s",
+        f"the server did not end within {spec.server.stop_timeout_s:g} s of SIGTERM and was killed",
+        "raise server.stop_timeout_s if it needs longer here; a killed server can leave memory of the GPU in use",
+    )
+
+
+def _measure_cells(means: Means, planned: PlannedRun, run: Run, server: Server, ready: Ready, append: Append) -> None:
+    spec, progress = means.spec, means.progress
     streaming = _streams(spec, ready)
 
     def tick(phase: str, done: int, total: int) -> None:
-        changes = {"requests_done": done}
-        if (phase, total) != (progress.now.phase, progress.now.requests_total):
-            progress.update(phase=phase, requests_total=total, **changes)
-        else:
-            progress.update(**changes)
+        with means.signals.held():
+            if (phase, total) != (progress.now.phase, progress.now.requests_total):
+                progress.update(phase=phase, requests_total=total, requests_done=done)
+            else:
+                progress.update(requests_done=done)
+
+    def sink(records: Sequence[Record]) -> None:
+        with means.signals.held():  # never half a line
+            append(records)
 
     connections = max(cell.concurrency for cell in planned.cells)
     with Client(server.base_url, spec.server.request_timeout_s, connections) as client:
-        append(environment.describe(run.run_id, client))
+        sink(environment.describe(run.run_id, client))
         bench = Bench(
-            spec, client, ready.model_name, planned.k, run.run_id, streaming, ready.engine_clock, prompts, append, tick
+            spec,
+            client,
+            ready.model_name,
+            planned.k,
+            run.run_id,
+            streaming,
+            ready.engine_clock,
+            means.prompts,
+            sink,
+            tick,
         )
         for cell in planned.cells:
             ids = prompt_ids(bench, cell)

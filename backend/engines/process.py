@@ -15,6 +15,7 @@ from pathlib import Path
 from backend.engines.session import MARK, Lease, boot_id, end_server, port_in_use, read_lease, stat_of, write_lease
 from backend.errors import RunFailed, StoreError
 
+__all__ = ["ManagedProcess", "end_leftover", "port_in_use", "tail"]
 LOG_TAIL_LINES = 40
 
 

@@ -142,29 +142,33 @@ def _closed_loop(bench: Bench, cell: Cell, ids: dict[str, list[int]], order: Seq
                 if dispatched == len(order):
                     last_dispatched.set()
             index, prompt = item
+            record = None
             try:
                 record, _ = bench.ask(
                     Slot(bench.run_id, cell.cell_id, "measure", index), prompt, ids.get(prompt.prompt_id), None
                 )
-            except RunFailed:
-                for event in (failed, all_started, last_dispatched):
-                    event.set()
-                raise
+            finally:
+                if record is None:  # a failed request or a full disk: the others and the scrapes must not wait for it
+                    for event in (failed, all_started, last_dispatched):
+                        event.set()
             with lock:
                 done, tokens = done + 1, tokens + (record.output_tokens or 0)
                 bench.tick("measure", done, len(order))
 
     with ThreadPoolExecutor(slots) as pool:
         loops = [pool.submit(client_loop) for _ in range(slots)]
-        if len(order) >= BUSY_REQUESTS_PER_SLOT * slots:
-            all_started.wait()
-            first = _all_running(bench.client, slots)
-            last_dispatched.wait()
-            last = scrape(bench.client.http)
-            if first and last and not failed.is_set():
-                bench.sink(deltas(bench.run_id, cell.cell_id, "measure", "busy", first, last))
-        for loop in loops:
-            loop.result()
+        try:
+            if len(order) >= BUSY_REQUESTS_PER_SLOT * slots:
+                all_started.wait()
+                first = _all_running(bench.client, slots)
+                last_dispatched.wait()
+                last = scrape(bench.client.http)
+                if first and last and not failed.is_set():
+                    bench.sink(deltas(bench.run_id, cell.cell_id, "measure", "busy", first, last))
+            for loop in loops:
+                loop.result()
+        finally:
+            failed.set()  # an interruption must not wait for the rest of the queue
     return tokens
 
 

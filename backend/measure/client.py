@@ -62,9 +62,12 @@ class Client:
         started, began = time.time(), time.perf_counter()
         reply = self._json(path, body)
         took_s = time.perf_counter() - began
-        choice = reply["choices"][0]
-        ids = choice.get("token_ids")
-        text = choice.get("text") if "text" in choice else (choice.get("message") or {}).get("content")
+        try:
+            choice = reply["choices"][0]
+            ids = choice.get("token_ids")
+            text = choice.get("text") if "text" in choice else (choice.get("message") or {}).get("content")
+        except (KeyError, IndexError, TypeError, AttributeError):
+            raise RunFailed("the answer holds no choice", kind="http", where=path) from None
         return Answer(
             started,
             took_s,

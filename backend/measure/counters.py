@@ -42,10 +42,11 @@ Series = dict[tuple[str, str], float]  # (sample name, canonical labels) -> valu
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One scrape. `unix_s` is when its answer arrived."""
+    """One scrape. `unix_s` and `monotonic_s` are when its answer arrived, by two clocks."""
 
     series: Series
     unix_s: float
+    monotonic_s: float
 
     def total(self, name: str) -> float | None:
         """Sum over engines and label values; None when the page has no such series."""
@@ -91,11 +92,11 @@ def scrape(http: httpx.Client) -> Page | None:
         raise RunFailed(f"/metrics did not answer: {error}", kind="http", where=str(http.base_url)) from None
     if reply.status_code != 200:
         return None
-    return Page(parse(reply.text), time.time())
+    return Page(parse(reply.text), time.time(), time.monotonic())
 
 
 def deltas(run_id: str, cell_id: str, phase: Phase, span: str, before: Page, after: Page) -> list[Counter]:
-    """Raw samples before and after a span, as records."""
+    """Raw samples before and after a span, as records. Its length is monotonic: a clock step does not change it."""
     assert span in ("phase", "busy")
     return [
         Counter(
@@ -108,7 +109,7 @@ def deltas(run_id: str, cell_id: str, phase: Phase, span: str, before: Page, aft
             before.series.get((name, labels)),
             value,
             before.unix_s,
-            after.unix_s,
+            before.unix_s + after.monotonic_s - before.monotonic_s,
         )
         for (name, labels), value in sorted(after.series.items())
         if name != RUNNING

@@ -24,7 +24,7 @@ REAL = (Path(__file__).parents[1] / "golden" / "metrics_vllm_0.32_k4.txt").read_
 
 def test_a_real_page() -> None:
     """The values as they stand in the file; `_created` gauges are never taken for counters."""
-    page = Page(parse(REAL), 0.0)
+    page = Page(parse(REAL), 0.0, 0.0)
     assert page.total(GENERATED) == 1044
     assert page.total(DRAFTS) == 481
     assert page.total(ACCEPTED) == 566
@@ -35,7 +35,7 @@ def test_a_real_page() -> None:
 
 def test_identity_of_the_real_page() -> None:
     """generated = requests + drafted steps + accepted - overshoot: 9 + 481 + 566 - 12, and 12 <= K x requests."""
-    page = Page(parse(REAL), 0.0)
+    page = Page(parse(REAL), 0.0, 0.0)
     overshoot = 9 + page.total(DRAFTS) + page.total(ACCEPTED) - page.total(GENERATED)  # type: ignore[operator]
     assert overshoot == 12
     assert 0 <= overshoot <= 4 * 9
@@ -56,20 +56,20 @@ def two_engines(first: float, second: float) -> str:
 
 
 def test_engines_are_kept_apart_and_summed() -> None:
-    before, after = Page(parse(two_engines(10, 100)), 1.0), Page(parse(two_engines(15, 107)), 2.0)
+    before, after = Page(parse(two_engines(10, 100)), 1.0, 1.0), Page(parse(two_engines(15, 107)), 2.0, 2.0)
     rows = deltas("r", "c", "measure", "phase", before, after)
     assert [(row.labels, row.before, row.after) for row in rows] == [('engine="0"', 10, 15), ('engine="1"', 100, 107)]
     assert gained(rows, GENERATED) == 12
 
 
 def test_a_series_born_inside_the_span_counts_from_zero() -> None:
-    rows = deltas("r", "c", "measure", "phase", Page({}, 1.0), Page(parse(two_engines(5, 7)), 2.0))
+    rows = deltas("r", "c", "measure", "phase", Page({}, 1.0, 1.0), Page(parse(two_engines(5, 7)), 2.0, 2.0))
     assert [row.before for row in rows] == [None, None]
     assert gained(rows, GENERATED) == 12
 
 
 def test_nothing_is_not_zero() -> None:
-    assert Page({}, 0.0).total(DRAFTS) is None
+    assert Page({}, 0.0, 0.0).total(DRAFTS) is None
     assert gained([], DRAFTS) is None
 
 

@@ -72,8 +72,8 @@ def test_undrafted_steps_are_never_guessed() -> None:
 def pages(**gains: float) -> tuple[Page, Page]:
     names = {"drafts": DRAFTS, "drafted": DRAFTED, "accepted": ACCEPTED, "iterations": ITERATIONS}
     return (
-        Page({(names[name], ""): 100.0 for name in gains}, 1.0),
-        Page({(names[name], ""): 100.0 + gain for name, gain in gains.items()}, 2.0),
+        Page({(names[name], ""): 100.0 for name in gains}, 1.0, 1.0),
+        Page({(names[name], ""): 100.0 + gain for name, gain in gains.items()}, 2.0, 2.0),
     )
 
 
