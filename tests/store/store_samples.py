@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from backend import records
 from backend.store.database import Store
-from backend.store.schema import field_types
+from backend.store.schema import KEYS, field_types
 
 SWEEP = "s"
 CELL = "s:1xtext:w"
@@ -94,5 +93,34 @@ def fill(store: Store, *rows: records.Record) -> None:
     store.ingest()
 
 
-def as_dict(row: Any) -> dict[str, Any]:
-    return dataclasses.asdict(row)
+EVERY_ROW: list[records.Record] = [
+    sweep(),
+    cell(),
+    run("a", 3, status="running"),
+    drafted("a", 0, 3, [3, 0, 2]),
+    drafted("a", 1, 3, [1]),
+    run("a", 3, server_start_s=2.5),
+    run("b", 0, status="failed", reason="died"),
+    records.Failure("s:b", "died", "exit code 1", "last words", 5.0),
+]
+
+
+def dump(store: Store) -> dict[str, list[tuple[object, ...]]]:
+    """Every record table, and the estimates, as sorted rows."""
+    with store.reading() as con:
+        return {
+            table: sorted(con.execute(f'SELECT * FROM "{table}"').fetchall(), key=repr) for table in [*KEYS, "estimate"]
+        }
+
+
+def rows(store: Store, view: str) -> list[dict[str, Any]]:
+    """The rows of a view, missing as None."""
+    with store.reading() as con:
+        cursor = con.execute(f"SELECT * FROM {view} ORDER BY ALL")
+        names = [column[0] for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def only(store: Store, view: str = "run_cell") -> dict[str, Any]:
+    (row,) = rows(store, view)
+    return row

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from store_samples import run, sweep
 
 from backend.errors import StoreError
 from backend.store import journal
 from backend.store.journal import Journal
 from backend.store.lines import to_line
+from tests.store.store_samples import run, sweep
 
 
 def test_appended_records_are_read_in_order(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_full_disk_is_told_and_leaves_no_half_line(tmp_path: Path) -> None:
 import resource, signal, sys
 from pathlib import Path
 sys.path[:0] = {sys.path!r}
-from store_samples import run
+from tests.store.store_samples import run
 from backend.errors import StoreError
 from backend.store.journal import Journal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

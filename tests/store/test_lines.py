@@ -7,12 +7,12 @@ import math
 
 import pytest
 from hypothesis import given, settings
-from store_samples import blank, run, sweep
-from store_strategies import any_record
 
 from backend.errors import StoreError
 from backend.records import Counter, PowerSample, Record
 from backend.store.lines import from_line, to_line
+from tests.store.store_samples import blank, run, sweep
+from tests.store.store_strategies import any_record
 
 
 @settings(max_examples=300, deadline=None)

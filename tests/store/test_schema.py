@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from store_strategies import rows_of
 
 from backend.records import Step
 from backend.store import connection, ingest
 from backend.store.connection import Connection, frame
 from backend.store.schema import KEYS, RECORD_CLASSES, arrow_schema, arrow_table, field_types, table_of
+from tests.store.store_strategies import rows_of
 
 TABLES = (*RECORD_CLASSES, Step)
 
