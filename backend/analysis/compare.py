@@ -47,7 +47,7 @@ def compare_cell(
     if layout is None:
         return Comparison(cell_id, concurrency, 0, 0, 0, (), (), None, None, None, (), (),
                           "no decode throughput was measured")
-    posterior = layout.posterior(draws, seed) if layout.df > 0 and len(layout.k) > 1 else None
+    posterior = None if layout.no_interval or len(layout.k) == 1 else layout.posterior(draws, seed)
     depths = depth_losses(layout, posterior, level, margin_percent)
     pairs = pairwise(layout, level)
     best = layout.k[int(np.argmax(layout.log_means))]
@@ -67,12 +67,12 @@ def depth_losses(
     loss = -np.expm1(means - means.max()) * 100 + 0.0  # + 0.0: no minus zero
     share = None if posterior is None else np.bincount(posterior.argmax(axis=1), minlength=len(means)) / len(posterior)
     method = f"{LAYOUT}, Edwards and Hsu's bounds against the best"
-    if layout.df > 0 and len(means) > 1:
+    if not layout.no_interval and len(means) > 1:
         bounds = (-np.expm1(-b) * 100 for b in loss_bounds(means, layout.covariance, layout.df, level))
         intervals = [Estimate(float(v), float(lo), float(hi), level, method, layout.n, "%", None)
                      for v, lo, hi in zip(loss, *bounds, strict=True)]
     else:
-        why = layout.no_df or "a single depth"
+        why = layout.no_interval or "a single depth"
         intervals = [point(float(v), "%", why, method=LAYOUT, n=layout.n) for v in loss]
     return tuple(
         DepthLoss(k, layout.runs[i], float(np.exp(means[i])), intervals[i], _verdict(intervals[i], margin_percent),
@@ -94,9 +94,8 @@ def pairwise(layout: Layout, level: float) -> tuple[Pair, ...]:
     pairs = [(i, j) for j in range(K) for i in range(j + 1, K)]
     difference = np.array([layout.log_means[i] - layout.log_means[j] for i, j in pairs])
     method = f"{LAYOUT}, Holm with matching intervals"
-    if layout.df <= 0 or layout.variance == 0 or not pairs:
-        why = layout.no_df or "no residual scatter"
-        changes = (point(float(d), "%", why, method=LAYOUT, n=layout.n) for d in np.expm1(difference) * 100)
+    if layout.no_interval or not pairs:
+        changes = (point(float(d), "%", layout.no_interval, method=LAYOUT, n=layout.n) for d in np.expm1(difference) * 100)
         return tuple(Pair(layout.k[i], layout.k[j], c, None) for (i, j), c in zip(pairs, changes, strict=True))
     v = layout.covariance
     error = np.array([math.sqrt(v[i, i] + v[j, j] - 2 * v[i, j]) for i, j in pairs])
@@ -118,8 +117,8 @@ def _recommend(
     within = [d.k for d in depths if d.verdict == "within"]
     if within:
         return Recommendation(min(within), True, None, None)
-    if layout.df <= 0:
-        return Recommendation(best, False, None, f"{layout.no_df}: the scatter between runs is not known")
+    if layout.no_interval:
+        return Recommendation(best, False, None, f"{layout.no_interval}: the scatter between runs is not known")
     needed = blocks_needed(layout, level, margin_percent)
     undecided = ", ".join(f"K={d.k}" for d in depths if d.verdict == "unresolved")
     return Recommendation(best, False, needed, f"not told apart within {margin_percent:g}%: {undecided}")
@@ -131,7 +130,7 @@ def blocks_needed(layout: Layout, level: float, margin_percent: float, limit: in
     Takes the present means and scatter as the truth: d(B) s sqrt(2/B) <= -ln(1 - margin) + lead over the runner-up.
     None where the scatter is not known or `limit` blocks would not do.
     """
-    if not layout.df > 0:
+    if layout.no_interval:
         return None
     K = len(layout.k)
     ordered = np.sort(layout.log_means)
@@ -168,7 +167,7 @@ def _break_even(
     value = int(deepest(layout.log_means))
     method = f"{LAYOUT}, quantiles of the t posterior"
     if posterior is None:
-        estimate = point(value, "K", layout.no_df, method=LAYOUT, n=layout.n)
+        estimate = point(value, "K", layout.no_interval, method=LAYOUT, n=layout.n)
     else:
         low, high = np.quantile(deepest(posterior), [0.5 - level / 2, 0.5 + level / 2], method="closest_observation")
         estimate = Estimate(value, float(low), float(high), level, method, layout.n, "K", None)

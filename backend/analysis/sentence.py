@@ -49,7 +49,7 @@ def _headline(comparison: Comparison, best: DepthLoss, opening: str, margin_perc
         text = f"{verb}: {rate} {place}{sure}{tie} ({runs})."
         return opening + text if opening else text[0].upper() + text[1:]
     start = f"{opening}the best depth is {rate}" if opening else f"The best measured depth is {rate}"
-    if comparison.df <= 0:
+    if not best.loss_percent.has_interval:
         return f"{start}; no interval: {advice.reason} ({runs})."
     sure = "" if best.p_best is None else f" with probability {best.p_best:.2f} of being best"
     more = f" About {advice.blocks_needed} blocks would tell." if advice.blocks_needed else ""

@@ -97,8 +97,10 @@ def _row(
         joule = student_t_log_mean(numbers(runs, "tokens_per_joule"), "tok/J", level=level)
     per_step, length, rate, survival = _counts(k, runs, positions, cell_id)
     if prompts is not None:
-        per_step, length, rate = prompts.tokens_per_step, prompts.acceptance_length, prompts.acceptance
-        survival = tuple(p.survival for p in prompts.positions)
+        per_step, length, rate = (_told(prompts.tokens_per_step, per_step), _told(prompts.acceptance_length, length),
+                                  _told(prompts.acceptance, rate))
+        if not survival or any(p.survival.value is not None for p in prompts.positions):
+            survival = tuple(p.survival for p in prompts.positions)
         flags = tuple(dict.fromkeys((*flags, *prompts.flags)))
     if runs.empty:
         flags = (*flags, "no-valid-run")
@@ -108,6 +110,11 @@ def _row(
         cycle = missing("ms", "above concurrency 1 there is no cycle time", n=len(runs))
     return KSummary(cell_id, k, len(runs), student_t_log_mean(numbers(runs, "decode_tok_s"), "tok/s", level=level),
                     per_step, length, survival, rate, cycle, power, joule, flags)
+
+
+def _told(by_prompt: Estimate, of_runs: Estimate) -> Estimate:
+    """The figure over prompts; where requests do not tell it, the one from the runs' totals, if there is one."""
+    return of_runs if by_prompt.value is None and of_runs.value is not None else by_prompt
 
 
 def _counts(
