@@ -135,7 +135,7 @@ class _Loop:
                 self.signals.check()
                 run, failure = self._with_retries(planned)
                 if run.status == "done" and run.valid:
-                    self.progress.update(runs_done=self.progress.now.runs_done + 1)
+                    self.progress.update(runs_done=self.progress.now.runs_done + 1, phase=None)
                     continue
                 missing.append(run.run_id)
                 if failure is not None and failure.kind == "wont_stop":

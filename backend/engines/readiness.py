@@ -39,7 +39,8 @@ def wait_ready(
     """Wait until the server answers for depth k. Raises RunFailed: died, stalled, not_ready, http, wrong_depth."""
     began = time.monotonic()
     tail = process.log_tail if process else str
-    with httpx.Client(base_url=base_url, timeout=min(10.0, request_timeout_s), trust_env=False) as http:
+    tls = base_url.startswith("https")  # reading the certificate bundle takes longer than a request
+    with httpx.Client(base_url=base_url, timeout=min(10.0, request_timeout_s), trust_env=False, verify=tls) as http:
         _wait_health(http, process, began, ready_timeout_s, stall_timeout_s)
         try:
             model_name = http.get("/v1/models").raise_for_status().json()["data"][0]["id"]

@@ -1,0 +1,42 @@
+"""Fixtures for every test: quick whole sweeps with the stand-in engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backend import sweep
+from backend.errors import Refused
+from backend.progress import Progress
+from backend.spec import load
+from backend.store.database import Store
+from tests.standin.specs import write_spec
+
+
+def _quiet(_now: Progress) -> None:
+    """A listener that says nothing."""
+
+
+@pytest.fixture
+def standin_spec(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a spec for the stand-in below this test's folder; takes the keywords of `write_spec`."""
+
+    def write(**changes: object) -> Path:
+        return write_spec(tmp_path / "specs", **changes)  # type: ignore[arg-type]
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def quick_sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with one finished sweep "quick" of the stand-in: K = 0, 1, 3 in two blocks. Read only."""
+    folder = tmp_path_factory.mktemp("quick")
+    path = write_spec(folder / "specs", blocks=2)
+    with Store(folder / "data", bundled={}, code_version="test") as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "exclusions", lambda _found: {})  # a busy test machine starves the client
+        outcome = sweep.run_sweep(load(path), path.read_text(), store, resume=False, listener=_quiet)
+    if outcome.exit_code:
+        raise Refused(f"the quick sweep lacks {outcome.missing}")
+    return folder / "data"
