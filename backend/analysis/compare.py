@@ -95,7 +95,8 @@ def pairwise(layout: Layout, level: float) -> tuple[Pair, ...]:
     difference = np.array([layout.log_means[i] - layout.log_means[j] for i, j in pairs])
     method = f"{LAYOUT}, Holm with matching intervals"
     if layout.no_interval or not pairs:
-        changes = (point(float(d), "%", layout.no_interval, method=LAYOUT, n=layout.n) for d in np.expm1(difference) * 100)
+        changes = (point(float(d), "%", layout.no_interval, method=LAYOUT, n=layout.n)
+                   for d in np.expm1(difference) * 100)
         return tuple(Pair(layout.k[i], layout.k[j], c, None) for (i, j), c in zip(pairs, changes, strict=True))
     v = layout.covariance
     error = np.array([math.sqrt(v[i, i] + v[j, j] - 2 * v[i, j]) for i, j in pairs])

@@ -59,7 +59,6 @@ def coverage(truth: Truth, sweeps: int) -> dict[str, Share]:
     fast, hits = FastSweeps(truth, sweeps), Counter()
     means = log_means(truth)
     loss = 100 * -np.expm1(means - means.max())
-    deep = len(truth.depths) - 1
     slope = truth.t_marginal_ms
     for i in range(sweeps):
         k, block = fast.k[i].astype(float), fast.block[i].astype(float)
@@ -69,7 +68,7 @@ def coverage(truth: Truth, sweeps: int) -> dict[str, Share]:
         bounds = [d.loss_percent for d in depth_losses(layout, None, 0.95, 1.0)]
         hits.update({
             "decode_tok_s K=2": holds(student_t_log_mean(rate[k == truth.depths[2]], "tok/s"), np.exp(means[2])),
-            "decode_tok_s deepest": holds(student_t_log_mean(rate[k == truth.depths[-1]], "tok/s"), np.exp(means[deep])),
+            "decode_tok_s deepest": holds(student_t_log_mean(rate[k == truth.depths[-1]], "tok/s"), np.exp(means[-1])),
             "t_verify_base": holds(student_t_mean(y[k == 0], "ms"), truth.t_verify_base_ms),
             "t_marginal": holds(window.t_marginal_ms, slope),
             "t_draft": holds(window.t_draft_ms, truth.t_draft_ms),
@@ -103,7 +102,8 @@ def convex(truth: Truth, sweeps: int) -> Convex:
         window = fit_window(k, fast.cycle_ms[i], block)
         lines = complete_blocks(k, block) if window.block_betas is not None else None
         tests = run_tests(k, fast.cycle_ms[i], block, own_lines=lines)
-        hits.update({"projection": holds(window.t_draft_ms, projected), "truth": holds(window.t_draft_ms, truth.t_draft_ms),
+        hits.update({"projection": holds(window.t_draft_ms, projected),
+                     "truth": holds(window.t_draft_ms, truth.t_draft_ms),
                      "quadratic": bool(tests.quadratic.p < 0.05), "lack": bool(tests.lack_of_fit.p < 0.05)})
     share = {name: Share(int(hits[name]), sweeps) for name in ("projection", "truth", "quadratic", "lack")}
     return Convex(projected - truth.t_draft_ms, share["projection"], share["truth"], share["quadratic"], share["lack"])
