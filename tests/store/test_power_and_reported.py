@@ -15,6 +15,7 @@ from tests.store.store_samples import (
     fill,
     only,
     reported,
+    request,
     rows,
     run,
 )
@@ -107,3 +108,28 @@ def test_a_reported_cycle_goes_before_a_derived_one_and_needs_concurrency_1(stor
     assert (row["cycle_ms"], row["tokens_per_joule"], row["power_scope"]) == (99.0, 0.5, "reported")
     fill(store, cell(concurrency=4))
     assert only(store)["cycle_ms"] is None
+
+
+def test_reported_totals_fill_in_for_what_requests_do_not_tell(store: Store) -> None:
+    """Bench results: windows by request, drafts and acceptance as totals of the run, failed requests included."""
+    untold = dict.fromkeys(("drafted_steps", "drafted_tokens", "accepted_tokens", "step_drafted", "step_accepted"))
+    totals = {"drafted_steps": 2, "drafted_tokens": 6, "accepted_tokens": 5, "survival_0": 1.0, "acceptance": 0.9}
+    fill(
+        store,
+        run("a", 3),
+        drafted("a", 0, 3, [3, 1], decode_s=0.2, **untold),
+        *[reported("a", quantity, value) for quantity, value in totals.items()],
+    )
+    row = only(store)
+    assert (row["tokens_after_first"], row["steps"], row["drafted_steps"], row["accepted_tokens"]) == (6, 2, 2, 5)
+    assert row["acceptance_length"] == 3.5
+    assert row["acceptance"] == pytest.approx(5 / 6)  # from the counts, which go before a printed rate
+    assert row["overshoot_tokens"] == 2 + 5 - 6
+    assert row["decode_tok_s"] == pytest.approx(30)
+    assert [(r["position"], r["survival"], r["drafted_steps"]) for r in rows(store, "acceptance_by_position")] == [
+        (0, 1.0, None)
+    ]
+    fill(store, request("a", 1, error="HTTP 500"))  # what it drafted is in the totals, what it emitted is not
+    assert (only(store)["overshoot_tokens"], only(store)["n_errors"]) == (None, 1)
+    fill(store, drafted("a", 0, 3, [3, 1], decode_s=0.2))
+    assert only(store)["accepted_tokens"] == 4  # requests that tell go before totals
