@@ -59,7 +59,7 @@ st.caption(f"{axis.label}: {terms.MEANING['acceptance' if metric == 'acceptance_
 if len({sources[s] for s in [view.name, *others]}) > 1:
     st.caption("These sweeps have different sources. They are drawn side by side and never pooled.")
 
-st.subheader("Figures", anchor=False)
+st.header("Figures", anchor=False)
 table = pd.DataFrame([{
     "Sweep and cell": point["series"], "K": int(point["k"]),
     axis.title: axis.figure(point["value"], point["low"], point["high"]),
@@ -68,7 +68,7 @@ table = pd.DataFrame([{
 } for _, point in points.iterrows()])
 show.table(table.drop(columns=["Sweep and cell"]) if len(shown) == 1 else table, f"{axis.label} of every chosen depth")
 
-st.subheader("One depth against another", anchor=False)
+st.header("One depth against another", anchor=False)
 cell_id = frame.choose_cell(view)
 comparison = view.snapshot.comparison(view.name, cell_id)
 if not comparison.depths:

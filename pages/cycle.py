@@ -67,7 +67,7 @@ show.chart(figure, f"Cycle time against draft depth K with the line fitted over 
 for sentence in fit.diagnosis:
     st.markdown(f"- {sentence}")
 
-st.subheader("How the fit drifts with its depths", anchor=False)
+st.header("How the fit drifts with its depths", anchor=False)
 st.caption("The same model over K=1..m for every m. A cost that is real stays put as depths are added; an interval "
            "that is not defined (no residual degrees of freedom) is an open mark, not a short bar.")
 drift = pd.DataFrame([
@@ -92,5 +92,6 @@ with st.expander("Other intervals for the same fit"):
     if fit.leave_one_out:
         st.markdown("Leaving one depth out of the whole curve:")
         show.table(pd.DataFrame([{
-            "Left out": f"K={k}", "t_draft (ms)": terms.figure(draft, DRAFT), "t_marginal (ms)": terms.figure(marginal, MARGINAL),
+            "Left out": f"K={k}", "t_draft (ms)": terms.figure(draft, DRAFT),
+            "t_marginal (ms)": terms.figure(marginal, MARGINAL),
         } for k, draft, marginal in fit.leave_one_out]), "The fit without one depth")

@@ -31,7 +31,7 @@ st.dataframe(head, hide_index=True, alt=f"Rows of {name}")
 with st.expander(f"What the columns of {name} mean"):
     st.dataframe(columns, hide_index=True, alt=f"Columns of {name}")
 
-st.subheader("The snapshot", anchor=False)
+st.header("The snapshot", anchor=False)
 st.markdown("One DuckDB file with all of it. It is replaced as a whole when new runs are stored, so a reader never "
             "blocks a sweep and never sees half of one.")
 st.download_button("Download results.duckdb", snapshot.path.read_bytes, "results.duckdb", "application/octet-stream",

@@ -40,7 +40,7 @@ def follow() -> None:
     silent_s = time.time() - now.updated_unix_s
     running = now.state == "running"
     stale = running and silent_s > STALE_AFTER_S.get(str(now.phase), STALE_OTHERWISE_S)
-    st.subheader(now.sweep or "No sweep", anchor=False)
+    st.header(now.sweep or "No sweep", anchor=False)
     if stale:
         st.error(f"Stale: it says running, but nothing was written for {terms.lasting(silent_s)}. The sweep was "
                  "probably killed; `python -m backend sweep SPEC --resume` goes on from its last finished run.")
@@ -71,6 +71,6 @@ def follow() -> None:
 
 follow()
 if view.sweep is not None:
-    st.subheader(f"Runs stored so far: {view.name}", anchor=False)
+    st.header(f"Runs stored so far: {view.name}", anchor=False)
     order.draw(view, key="live-order")
     st.page_link("pages/overview.py", label="The answer so far", query_params={"sweep": view.name})

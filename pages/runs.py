@@ -41,11 +41,11 @@ st.dataframe(listed, hide_index=True, alt="Every run of the sweep", column_confi
 
 about_sweep = findings[findings["run_id"] == ""]
 if len(about_sweep):
-    st.subheader("Findings about the whole sweep", anchor=False)
+    st.header("Findings about the whole sweep", anchor=False)
     show.table(pd.DataFrame({"Severity": about_sweep["severity"], "Finding": about_sweep["message"],
                              "What to do": about_sweep["action"]}), "Findings about the whole sweep")
 
-st.subheader("One run", anchor=False)
+st.header("One run", anchor=False)
 by_id = runs.set_index("run_id")
 
 

@@ -86,10 +86,11 @@ def _sidebar(snapshot: Snapshot | None, sweeps: pd.DataFrame) -> pd.Series | Non
             sources = dict(zip(sweeps["sweep"], sweeps["source"], strict=True))
             done = sweeps[sweeps["runs_done"] > 0]
             default = str((done if len(done) else sweeps)["sweep"].iloc[0])
-            name = link.one("sweep", "Sweep", list(sources), default, words=lambda s: f"{s} ({sources[s]})")
+            name = link.sweep(list(sources), default, lambda s: f"{s} ({sources[s]})")
             chosen = sweeps[sweeps["sweep"] == name].iloc[0]
         for path, title in PAGES.items():
-            links.page_link(path, label=title, query_params=None if chosen is None else {"sweep": chosen["sweep"]})
+            links.page_link(path, label=title,
+                            query_params=link.of_page(path, None if chosen is None else str(chosen["sweep"])))
         if snapshot is not None:
             _snapshot_words(snapshot)
     return chosen

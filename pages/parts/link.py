@@ -1,8 +1,8 @@
-"""The URL is the state: a widget shows what the link says, and changing it changes the link.
+"""The link is the state: a widget shows what the link says, and changing it changes the link.
 
-Streamlit's own `bind="query-params"` (1.67) drops defaults from the URL, so a link would mean "whatever the default
-is by then", and loses the value between pages. Here the value is always in the link; what a page last showed
-is kept for the session, for links that do not say.
+Streamlit's own `bind="query-params"` (1.67) drops defaults from the link, so a link would mean "whatever the default
+is by then", and loses the value between pages. Here one change is one entry in the browser's history, and the
+sidebar's links carry what each page last showed (`of_page`). What a link does not say, or says wrongly, is the default.
 """
 
 from __future__ import annotations
@@ -10,54 +10,75 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 ALL, NONE = "all", "none"
+KEYS = {  # what a page's link can say besides the sweep
+    "pages/overview.py": ("cell",), "pages/compare.py": ("metric", "with", "k", "cells", "cell", "base"),
+    "pages/cycle.py": ("cell", "window"), "pages/runs.py": ("run",), "pages/data.py": ("table",),
+}
+OF_ONE_SWEEP = ("cell", "cells", "run")  # names of parts of a sweep: they mean nothing in another
 
 
-def _from_link(key: str, options: Sequence[str], default: str) -> str:
-    linked = st.query_params.get(key)
-    value = linked if linked in options else st.session_state.get(f"kept:{key}", default)
-    if value not in options:
-        value = default
-    st.session_state[f"kept:{key}"] = value
-    st.query_params[key] = value
-    return str(value)
+def of_page(page: str, sweep: str | None) -> dict[str, str]:
+    """The link to a page: the sweep, and what the page showed last."""
+    kept = {key: st.session_state[f"kept:{key}"] for key in KEYS.get(page, ()) if f"kept:{key}" in st.session_state}
+    return kept if sweep is None else {"sweep": sweep, **kept}
 
 
-def _to_link(key: str) -> None:
-    st.query_params[key] = st.session_state[key]
+def sweep(names: Sequence[str], default: str, words: Callable[[str], str]) -> str:
+    """The choice of a sweep, on every page. It is always in the link, so that a link keeps its meaning."""
+    said = st.query_params.get("sweep")
+    chosen = said if said in names else default
+    if said != chosen:
+        st.query_params["sweep"] = chosen
+    st.session_state["sweep"] = chosen
+    st.selectbox("Sweep", names, key="sweep", format_func=words, on_change=_to_another_sweep)
+    return chosen
 
 
-def one(
-    key: str, label: str, options: Sequence[str], default: str, *, words: Callable[[str], str] = str,
-    place: DeltaGenerator | None = None, help_text: str | None = None,
-) -> str:
-    """A select box bound to the link."""
-    st.session_state[key] = _from_link(key, options, default)
-    (place or st).selectbox(label, options, key=key, format_func=words, on_change=_to_link, args=(key,), help=help_text)
-    return str(st.session_state[key])
+def _to_another_sweep() -> None:
+    for key in OF_ONE_SWEEP:
+        st.session_state.pop(f"kept:{key}", None)
+    rest = {key: value for key, value in st.query_params.to_dict().items() if key not in OF_ONE_SWEEP}
+    st.query_params.from_dict({**rest, "sweep": st.session_state["sweep"]})
+
+
+def one(key: str, label: str, options: Sequence[str], default: str, *, words: Callable[[str], str] = str) -> str:
+    """A choice of one."""
+    said = st.query_params.get(key)
+    chosen = said if said in options else default
+    _keep(key, said if said in options else None)
+    st.session_state[key] = chosen
+    st.selectbox(label, options, key=key, format_func=words, on_change=_one_to_link, args=(key,))
+    return chosen
 
 
 def some(
     key: str, label: str, options: Sequence[str], default: Sequence[str], *, words: Callable[[str], str] = str,
 ) -> list[str]:
-    """A choice of several, bound to the link: `key=a,b`, `key=all`, or `key=none`. No option may hold a comma."""
-    text = st.query_params.get(key) or st.session_state.get(f"kept:{key}", "")
-    chosen = list(options) if text == ALL else [part for part in text.split(",") if part in options]
-    if not chosen and text != NONE:  # not said, or said of another sweep
+    """A choice of several: `key=a,b`, `key=all` or `key=none`. No option may hold a comma."""
+    said = st.query_params.get(key, "")
+    chosen = list(options) if said == ALL else [part for part in said.split(",") if part in options]
+    _keep(key, said if chosen or said == NONE else None)
+    if not chosen and said != NONE:
         chosen = list(default)
     st.session_state[key] = chosen
-    st.query_params[key] = st.session_state[f"kept:{key}"] = _several(chosen, options)
     st.multiselect(label, options, key=key, format_func=words, on_change=_some_to_link, args=(key, tuple(options)))
     return chosen
 
 
-def _several(chosen: Sequence[str], options: Sequence[str]) -> str:
-    if not chosen:
-        return NONE
-    return ALL if len(chosen) == len(options) and len(options) > 1 else ",".join(chosen)
+def _keep(key: str, said: str | None) -> None:
+    if said is None:
+        st.session_state.pop(f"kept:{key}", None)
+    else:
+        st.session_state[f"kept:{key}"] = said
+
+
+def _one_to_link(key: str) -> None:
+    st.query_params[key] = st.session_state[key]
 
 
 def _some_to_link(key: str, options: Sequence[str]) -> None:
-    st.query_params[key] = _several(st.session_state[key], options)
+    chosen = st.session_state[key]
+    whole = len(chosen) == len(options) and len(options) > 1
+    st.query_params[key] = ALL if whole else ",".join(chosen) or NONE

@@ -10,10 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from playwright.sync_api import sync_playwright
-from viewer_server import PAGES, ROOT, WITH_CHART, launch, settle, viewer
+
+from tests.browser.viewer_server import PAGES, ROOT, WITH_CHART, launch, settle, viewer
 
 LOOKS = {"light": ("light", 1280), "dark": ("dark", 1280), "narrow": ("light", 360)}
 

@@ -26,12 +26,17 @@ WITH_CHART = ("", "compare", "cycle", "live", "runs")
 READY_S = 30.0
 
 
-def launch(playwright: Playwright) -> Browser:
-    """Debian's Chromium, headless. `make test` installs it."""
+def chromium_path() -> str:
+    """Debian's Chromium. `make test` installs it; without it the tests fail, they are not skipped."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         raise FileNotFoundError("Chromium is not installed: apt-get install chromium fonts-dejavu")
-    return playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
+    return path
+
+
+def launch(playwright: Playwright) -> Browser:
+    """Chromium, headless."""
+    return playwright.chromium.launch(executable_path=chromium_path(), args=CHROMIUM_FLAGS)
 
 
 def free_port() -> int:
@@ -45,7 +50,8 @@ def free_port() -> int:
 def viewer(environment: Mapping[str, str], log: Path) -> Iterator[str]:
     """Start the explorer on a free port; its address once /_stcore/health says "ok"."""
     port = free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}", "--server.address=127.0.0.1"]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}",
+               "--server.address=127.0.0.1"]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SOUNDING_", "STREAMLIT_"))}
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=ROOT, env={**clean, **environment}, stdout=output,

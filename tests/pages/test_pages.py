@@ -178,7 +178,7 @@ def write_progress(data: Path, **changes: object) -> None:
 
 @pytest.mark.parametrize(("changes", "said", "unsaid"), [
     ({}, "Running K=5, block 0: measuring", "Stale"),
-    ({"updated_unix_s": time.time() - 3600}, "Stale: it says running, but nothing was written for 1 h 00 min", "Left"),
+    ({"updated_unix_s": time.time() - 3600}, "Stale: it says running, but nothing was written for 1 h", "Left"),
     ({"state": "failed", "message": "2 runs failed."}, "Failed. 2 runs failed.", "Running"),
     ({"state": "done", "runs_done": 8, "queue": []}, "Done.", "Stale"),
     ({"phase": "launch", "updated_unix_s": time.time() - 300}, "starting the server", "Stale"),
