@@ -108,13 +108,19 @@ def _unequal_variances(
 ) -> FloatArray | None:
     """Variance of a run per depth (K,) where Bartlett's test rejects that they are equal (p < .05); else None.
 
-    Each is sum of squared residuals / sum of (1 - leverage) over the depth's runs; three runs a depth at least.
+    Unbiased, for blocks mix the depths' errors: with M = I - X (X'X)^-1 X', the sum of squared residuals of depth k
+    has expectation sum_j A_kj variance_j, A_kj = sum of M_il^2 over runs i of k and l of j; solved for the
+    variances, floored at 1% of the pooled one. Three runs a depth at least.
     """
     if K < 2 or fit.df <= 0 or fit.rss == 0 or int(np.bincount(index).min()) < 3:
         return None
-    freedom = 1 - np.einsum("ij,jk,ik->i", X, fit.inverse, X)
-    own = np.bincount(index, weights=residual**2) / np.bincount(index, weights=freedom)
-    if own.min() <= 1e-12 * own.max():
+    groups = [residual[index == j] for j in range(K)]
+    if min(float(group.var()) for group in groups) <= 0:
         return None
-    p = stats.bartlett(*(residual[index == j] for j in range(K))).pvalue
-    return np.asarray(own) if float(p) < 0.05 else None
+    if float(stats.bartlett(*groups).pvalue) >= 0.05:
+        return None
+    member = np.eye(K)[index]
+    left = np.eye(len(X)) - X @ fit.inverse @ X.T
+    expected = member.T @ left**2 @ member
+    own = np.linalg.lstsq(expected, np.bincount(index, weights=residual**2), rcond=None)[0]
+    return np.asarray(np.maximum(own, 0.01 * fit.variance), dtype=np.float64)
