@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -143,3 +144,16 @@ def test_a_run_id_that_is_no_file_of_its_sweep_is_refused(run_id: str) -> None:
 
 def test_a_run_has_its_file() -> None:
     assert journal.run_file("s", "s:r0b0k3a1") == "r0b0k3a1.jsonl"
+
+
+def test_an_append_waits_for_the_disk_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order matters: everything written, then one fsync, then the acknowledgement."""
+    calls: list[str] = []
+    write, fsync = os.write, os.fsync
+    monkeypatch.setattr(os, "write", lambda *given: (calls.append("write"), write(*given))[1])
+    monkeypatch.setattr(os, "fsync", lambda *given: (calls.append("fsync"), fsync(*given))[1])
+    with Journal(tmp_path / "new" / "r.jsonl") as writer:
+        assert calls == ["fsync", "fsync"]  # the directory of the file, and the directory of that directory
+        calls.clear()
+        writer.append(run("a", 1), run("b", 2), run("c", 3))
+        assert calls == ["write", "fsync"]
