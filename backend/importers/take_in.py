@@ -14,7 +14,7 @@ from backend.analysis.checks import exclusions
 from backend.errors import Refused
 from backend.importers import files
 from backend.importers.found import Found
-from backend.records import Environment, Finding, Record, Run, Sweep
+from backend.records import Environment, Finding, Record, ReportedValue, Request, Run, Sweep
 from backend.spec import NAME_PATTERN
 from backend.store import journal
 from backend.store.database import Store
@@ -54,7 +54,7 @@ def import_files(store: Store, paths: Sequence[Path], *, name: str | None = None
         raise Refused(f"{sweep!r} cannot be a sweep's name", where="--as", fix=fix)
     earlier = _earlier(store, sweep)
     head = _sweep_record(sweep, found, earlier)
-    _same_depth_again(sweep, found, earlier)
+    _same_run_otherwise(sweep, found, earlier)
     cells = dict.fromkeys(one.cell(sweep) for one in found)
     records: list[Record] = [head, *cells]
     fresh = [record for record in records if record not in earlier]
@@ -138,17 +138,18 @@ def _new_sweep(sweep: str) -> Sweep:
     )
 
 
-def _same_depth_again(sweep: str, found: Sequence[Found], earlier: Sequence[Record]) -> None:
-    """Raises Refused for a run that was imported at another K (by --k)."""
-    runs = {record.run_id: record for record in earlier if isinstance(record, Run)}
+def _same_run_otherwise(sweep: str, found: Sequence[Found], earlier: Sequence[Record]) -> None:
+    """Raises Refused for a run that was imported at another K (by --k) or concurrency (a log that grew) before."""
+    known = {record.run_id: record.cell_id for record in earlier if isinstance(record, Request | ReportedValue)}
     for one in found:
-        for run in runs.values():
-            if run.run_id.endswith(f"-{one.identity}") and run.k != one.k:
-                raise Refused(
-                    f"was imported into '{sweep}' as K={run.k} before, now it is K={one.k}",
-                    where=one.place,
-                    fix="import it under another name by --as NAME",
-                )
+        again = next((run_id for run_id in known if run_id.endswith(f"-{one.identity}")), None)
+        if again is not None and (again, known[again]) != (one.run_id(sweep), one.cell(sweep).cell_id):
+            raise Refused(
+                f"was imported as {again} in cell {known[again]} before, now it is K={one.k} in "
+                f"{one.cell(sweep).cell_id}",
+                where=one.place,
+                fix="import it under another name by --as NAME",
+            )
 
 
 def _write(store: Store, sweep: str, one: Found) -> ImportedRun:
