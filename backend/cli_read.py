@@ -95,7 +95,9 @@ def summary(sweep: str, as_json: bool, db: Path | None) -> None:
 
 
 def _summary_table(frames: Frames, cell_id: str, rows: list[KSummary]) -> None:
-    reasons = [row.decode_tok_s.reason for row in rows if row.decode_tok_s.reason]
+    reasons = [
+        row.decode_tok_s.reason for row in rows if row.decode_tok_s.value is not None and row.decode_tok_s.reason
+    ]
     show(
         frames.title(cell_id),
         ("K", "runs", "tok/s", "tokens/step", "acceptance length", "cycle ms", "W", "tok/J", "flags"),

@@ -20,6 +20,7 @@ from backend.analysis.summary import headline_estimates
 from backend.measure import environment
 from backend.records import Counter, Finding, Record, Request, Run
 from backend.store import queries
+from backend.store.connection import small_copy
 from backend.store.database import EstimateRow, Store
 from backend.store.paths import BUNDLED_SNAPSHOT
 
@@ -51,7 +52,9 @@ def bundle() -> list[str]:
     with tempfile.TemporaryDirectory() as scratch:
         with Store(Path(scratch), code_version=code_version()) as store:
             sweeps = publish(store)
-        shutil.copyfile(store.snapshot, BUNDLED_SNAPSHOT)
+        small = Path(scratch) / "small.duckdb"
+        small_copy(store.snapshot, small)
+        shutil.copyfile(small, BUNDLED_SNAPSHOT)
     return sweeps
 
 
@@ -61,7 +64,9 @@ def findings_of_run(run: Run, kept: Sequence[Record]) -> list[Finding]:
     counters = pd.DataFrame([asdict(record) for record in kept if isinstance(record, Counter)])
     if requests.empty:
         return []
-    cells = pd.DataFrame({"sweep": run.sweep, "run_id": run.run_id, "cell_id": requests["cell_id"].unique(), "k": run.k})
+    cells = pd.DataFrame(
+        {"sweep": run.sweep, "run_id": run.run_id, "cell_id": requests["cell_id"].unique(), "k": run.k}
+    )
     found = request_findings(cells, requests, run.sweep)
     if not counters.empty:
         found += counter_findings(cells, counters, requests, run.sweep)

@@ -28,6 +28,7 @@ from backend.store.paths import NO_RESULTS
 Connection = duckdb.DuckDBPyConnection
 NAME = "sounding"  # the attached file's name inside a connection
 STORAGE_VERSION = "v1.5.0"  # readable by DuckDB 1.5 and 2.0; what 2.0 writes by default is not
+SMALL_BLOCK_BYTES = 16_384  # the least DuckDB takes; by default a table of one row fills 256 kB
 MIGRATIONS = Path(__file__).parent / "migrations"
 OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
@@ -228,3 +229,21 @@ def migrate(con: Connection, path: Path, steps: Sequence[Migration] | None = Non
             raise StoreError(
                 f"migration {step.version} ({step.name}) failed: {str(error).splitlines()[0]}", where=str(path)
             ) from error
+
+
+def small_copy(source: Path, target: Path) -> None:
+    """Copy a snapshot into a file of small blocks: a tenth of the size where tables are small, as in the bundle.
+
+    Raises StoreError.
+    """
+    quoted = str(target).replace("'", "''")
+    con = memory()
+    try:
+        attach(con, source, read_only=True)
+        con.execute(f"ATTACH '{quoted}' AS small (BLOCK_SIZE {SMALL_BLOCK_BYTES}, STORAGE_VERSION '{STORAGE_VERSION}')")
+        con.execute(f"COPY FROM DATABASE {NAME} TO small")
+        con.execute("DETACH small")
+    except duckdb.Error as error:
+        raise StoreError(str(error).splitlines()[0], where=str(target)) from error
+    finally:
+        con.close()
