@@ -121,6 +121,8 @@ def _recommend(
     if layout.no_interval:
         return Recommendation(best, False, None, f"{layout.no_interval}: the scatter between runs is not known")
     needed = blocks_needed(layout, level, margin_percent)
+    if needed is not None:
+        needed = max(needed, min(layout.runs) + 1)  # the runs at hand were not enough
     undecided = ", ".join(f"K={d.k}" for d in depths if d.verdict == "unresolved")
     return Recommendation(best, False, needed, f"not told apart within {margin_percent:g}%: {undecided}")
 

@@ -12,6 +12,7 @@ from backend.analysis.cycle_checks import run_tests
 from backend.analysis.cycle_model import complete_blocks, fit_window
 from backend.analysis.estimate import Estimate, student_t_log_mean, student_t_mean
 from backend.analysis.layout import layout_of
+from backend.analysis.resample import cluster_ratio
 from backend.simulate import FastSweeps, Truth
 
 BLOCK_EFFECTS = {
@@ -123,6 +124,23 @@ def best_k_right(spread: float, blocks: int, sweeps: int, *, depths: int = 8, se
             said += 1
             right += int(share.argmax() == true.argmax())
     return Share(right, said), Share(said, sweeps)
+
+
+def prompt_clusters(prompts: int, repeats: int, sweeps: int, *, seed: int = 3) -> tuple[Share, Share]:
+    """Coverage of an acceptance rate with prompts as clusters, and with every greedy repeat as a unit of its own."""
+    rng = np.random.default_rng([seed, prompts])
+    population = 1 / (1 + np.exp(-rng.normal(0.5, 0.6, 400_000)))
+    true = float(population.mean())
+    right = wrong = 0
+    for i in range(sweeps):
+        rate = rng.choice(population, prompts)
+        steps = rng.integers(30, 60, prompts).astype(float)
+        accepted = rng.binomial(steps.astype(int), rate).astype(float)
+        by_prompt = cluster_ratio(repeats * accepted[:, None], repeats * steps[:, None], "1", draws=1000, seed=i)[0]
+        copies = (np.tile(x, repeats)[:, None] for x in (accepted, steps))
+        right += holds(by_prompt, true)
+        wrong += holds(cluster_ratio(*copies, "1", draws=1000, seed=i)[0], true)
+    return Share(right, sweeps), Share(wrong, sweeps)
 
 
 def drift_bias(truth: Truth, sweeps: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import pytest
 
 from backend.analysis.compare import compare_cell
 from backend.simulate import FastSweeps, Truth
-from tests.analysis.coverage import BLOCK_EFFECTS, Share, best_k_right, convex, coverage, drift_bias
+from tests.analysis.coverage import BLOCK_EFFECTS, Share, best_k_right, convex, coverage, drift_bias, prompt_clusters
 from tests.analysis.frames import runs
 
 SWEEPS = 250
@@ -80,3 +80,10 @@ def test_random_blocks_keep_drift_out_of_the_effect_of_depth() -> None:
     assert abs(random.mean()) < 0.1
     k_major = drift_bias(Truth(drift=0.05, k_major=True), 5)
     assert k_major.mean() < -4
+
+
+@pytest.mark.parametrize("prompts", [6, 30])
+def test_prompts_are_the_clusters_and_copies_are_not(prompts: int) -> None:
+    by_prompt, by_request = prompt_clusters(prompts, 3, 200)
+    assert at_least(by_prompt, 0.95), by_prompt
+    assert by_request.value < 0.85

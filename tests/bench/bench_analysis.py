@@ -1,7 +1,7 @@
 """Coverage of every interval by simulation, and the time of a whole analysis. Run: python tests/bench/bench_analysis.py
 
---sweeps N (2,000) sweeps a cell; --only coverage,convex,best,flat,drift,time. Prints shares with binomial standard
-errors and medians; the targets stand beside them, met or not.
+--sweeps N (2,000) sweeps a cell; --only coverage,convex,best,flat,prompts,drift,time. Prints shares with binomial
+standard errors and medians; the targets stand beside them, met or not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from backend.analysis.prompts import cell_counts  # noqa: E402
 from backend.analysis.summary import summarise  # noqa: E402
 from backend.analysis.trend import trend  # noqa: E402
 from backend.simulate import FastSweeps, Truth, simulate  # noqa: E402
-from tests.analysis.coverage import BLOCK_EFFECTS, best_k_right, convex, coverage, drift_bias  # noqa: E402
+from tests.analysis.coverage import BLOCK_EFFECTS, best_k_right, convex, coverage, drift_bias, prompt_clusters  # noqa: E402
 from tests.analysis.frames import tables  # noqa: E402
 
 
@@ -93,6 +93,13 @@ def study_curve(scatter: float):  # type: ignore[no-untyped-def]
     return frames
 
 
+def bench_prompts(sweeps: int) -> None:
+    print("\nAcceptance, 3 greedy repeats: a prompt as cluster, and every request as a unit of its own")
+    for prompts in (5, 10, 20, 40):
+        by_prompt, by_request = prompt_clusters(prompts, 3, min(sweeps, 1000))
+        print(f"  {prompts:2d} prompts: {by_prompt}; by request {by_request}")
+
+
 def bench_drift(sweeps: int) -> None:
     print("\nDrift of 5% over a sweep, 3 blocks, no run noise: error of the K=7 against K=0 effect")
     for name, k_major in (("random blocks", False), ("K-major", True)):
@@ -131,7 +138,7 @@ def frames_of(truth: Truth) -> dict[str, pd.DataFrame]:
 
 
 PARTS = {"coverage": bench_coverage, "convex": bench_convex, "best": bench_best, "flat": bench_flat,
-         "drift": bench_drift, "time": bench_time}
+         "prompts": bench_prompts, "drift": bench_drift, "time": bench_time}
 
 
 def main() -> None:
