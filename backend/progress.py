@@ -54,7 +54,8 @@ class ProgressFile:
         if not only_a_tick:
             changes["queue"] = waiting(self._data_dir)
         self.now = replace(self.now, updated_unix_s=time.time(), **changes)
-        self._listener(self.now)
+        with suppress(OSError):  # a terminal that is gone must not end a sweep, and least of all its clean-up
+            self._listener(self.now)
         if only_a_tick and time.monotonic() - self._written_at < TICK_S:
             return
         self._written_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""Fixtures for every test: quick whole sweeps with the stand-in engine."""
+"""For every test: quick whole sweeps with the stand-in engine; long tests stay out unless asked for."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ from backend.progress import Progress
 from backend.spec import load
 from backend.store.database import Store
 from tests.standin.specs import write_spec
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked long run only when -m asks for them; here, because any -m replaces one in the settings."""
+    if "long" in str(config.getoption("markexpr")):
+        return
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+    items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 def _quiet(_now: Progress) -> None:

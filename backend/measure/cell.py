@@ -129,7 +129,7 @@ def _closed_loop(bench: Bench, cell: Cell, ids: dict[str, list[int]], order: Seq
     all_started, last_dispatched, failed = threading.Event(), threading.Event(), threading.Event()
     dispatched = done = tokens = 0
 
-    def client_loop() -> None:
+    def ask_on() -> None:
         nonlocal dispatched, done, tokens
         while not failed.is_set():
             with lock:
@@ -142,18 +142,22 @@ def _closed_loop(bench: Bench, cell: Cell, ids: dict[str, list[int]], order: Seq
                 if dispatched == len(order):
                     last_dispatched.set()
             index, prompt = item
-            record = None
-            try:
-                record, _ = bench.ask(
-                    Slot(bench.run_id, cell.cell_id, "measure", index), prompt, ids.get(prompt.prompt_id), None
-                )
-            finally:
-                if record is None:  # a failed request or a full disk: the others and the scrapes must not wait for it
-                    for event in (failed, all_started, last_dispatched):
-                        event.set()
+            record, _ = bench.ask(
+                Slot(bench.run_id, cell.cell_id, "measure", index), prompt, ids.get(prompt.prompt_id), None
+            )
             with lock:
                 done, tokens = done + 1, tokens + (record.output_tokens or 0)
                 bench.tick("measure", done, len(order))
+
+    def client_loop() -> None:
+        whole = False
+        try:
+            ask_on()
+            whole = True
+        finally:
+            if not whole:  # a failed request, a full disk: the other clients and the scrapes must not wait for this one
+                for event in (failed, all_started, last_dispatched):
+                    event.set()
 
     with ThreadPoolExecutor(slots) as pool:
         loops = [pool.submit(client_loop) for _ in range(slots)]

@@ -23,12 +23,6 @@ def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "DEATH_S", 0.5)  # the stand-in dies at once
 
 
-@pytest.fixture(autouse=True)
-def _no_exclusions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy test machine the client is starved, and its runs would rightly be repeated; that has its own test."""
-    monkeypatch.setattr(sweep_module, "exclusions", lambda _found: {})
-
-
 @pytest.mark.parametrize(
     ("fault", "settings", "kind", "says"),
     [
