@@ -154,9 +154,8 @@ def test_a_measured_sweep_is_never_added_to(tmp_path: Path) -> None:
 def test_bundled_names_and_bad_names_are_refused(tmp_path: Path) -> None:
     bundled = tmp_path / "bundled"
     (bundled / "demo").mkdir(parents=True)
-    with Store(tmp_path / "d", bundled={"demo": bundled}) as store:
-        with pytest.raises(Refused, match="bundled sweep"):
-            import_files(store, [K3], name="demo")
+    with Store(tmp_path / "d", bundled={"demo": bundled}) as store, pytest.raises(Refused, match="bundled sweep"):
+        import_files(store, [K3], name="demo")
     for name in ("", "a/b", "../x", ".a", "A b"):
         with pytest.raises(Refused, match="cannot be a sweep's name"):
             take(tmp_path / "d", K3, name=name)
