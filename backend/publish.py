@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from backend.analysis.checks import run_checks
 from backend.analysis.checks_counters import counter_findings
 from backend.analysis.checks_requests import request_findings
 from backend.analysis.summary import headline_estimates
@@ -24,6 +25,7 @@ from backend.store.connection import small_copy
 from backend.store.database import EstimateRow, Store
 from backend.store.paths import BUNDLED_SNAPSHOT
 
+JOURNALED_CODES = frozenset({"clock-step"})  # seen while the run was made; the data alone do not show it
 ESTIMATE_FIELDS = tuple(field.name for field in fields(EstimateRow))
 
 
@@ -32,19 +34,20 @@ def code_version() -> str:
     return environment.code_version(Path(__file__).parent)
 
 
-def publish(store: Store, sweeps: Sequence[str] | None = None) -> list[str]:
-    """Bring the database up to the journals, estimate the named sweeps (None: all) anew, replace the snapshot.
+def publish(store: Store) -> list[str]:
+    """Bring the database up to the journals, check and estimate every sweep that changed, replace the snapshot.
 
-    Returns the sweeps estimated. Raises StoreError.
+    Returns the sweeps that changed. Raises StoreError.
     """
     store.ingest()
-    with store.reading() as con:
-        named = list(queries.sweeps(con)["sweep"]) if sweeps is None else list(sweeps)
-        rows = {sweep: _estimates(con, sweep, store.code_version) for sweep in named}
-    for sweep, estimates in rows.items():
+    changed = store.stale_sweeps()
+    for sweep in changed:
+        with store.reading() as con:
+            findings, estimates = _findings(con, sweep), _estimates(con, sweep, store.code_version)
+        store.replace_findings(sweep, findings, keep=JOURNALED_CODES)
         store.replace_estimates(sweep, estimates)
     store.publish()
-    return named
+    return changed
 
 
 def bundle() -> list[str]:
@@ -71,6 +74,17 @@ def findings_of_run(run: Run, kept: Sequence[Record]) -> list[Finding]:
     if not counters.empty:
         found += counter_findings(cells, counters, requests, run.sweep)
     return found
+
+
+def _findings(con: queries.Connection, sweep: str) -> list[Finding]:
+    """What the checks find in the whole sweep, single runs among it."""
+    return run_checks(
+        queries.run_cells(con, sweep),
+        requests=queries.requests(con, sweep),
+        counters=queries.counters(con, sweep),
+        canary=queries.canaries(con, sweep),
+        positions=queries.positions(con, sweep),
+    )
 
 
 def _estimates(con: queries.Connection, sweep: str, version: str) -> list[EstimateRow]:

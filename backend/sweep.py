@@ -208,7 +208,7 @@ class _Loop:
 
     def _store(self) -> None:
         self._unpublished = False
-        publish.publish(self.store, [self.spec.name])
+        publish.publish(self.store)
 
     def _wait_stored(self) -> None:
         """Wait for the storing thread: nothing is stored while anything is measured. Raises what storing raised."""

@@ -63,7 +63,7 @@ def import_files(store: Store, paths: Sequence[Path], *, name: str | None = None
             opened.append(*fresh)
     runs = tuple(_write(store, sweep, one) for one in found)
     store.ingest()
-    publish.publish(store, sorted({sweep, *store.stale_sweeps()}))
+    publish.publish(store)
     return Imported(sweep, runs)
 
 

@@ -11,7 +11,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,11 +22,13 @@ import pyarrow as pa
 
 from backend import __version__
 from backend.errors import StoreError
+from backend.records import Finding
 from backend.store import connection, ingest, journal
 from backend.store.ingest import Ingested
 from backend.store.journal import Journal, Torn
 from backend.store.lock import WriterLock
 from backend.store.paths import BUNDLED, JOURNALS, LIVE, SNAPSHOT
+from backend.store.schema import arrow_table
 
 TEMPORARY = f"{SNAPSHOT}.tmp-"
 
@@ -152,6 +154,19 @@ class Store:
             with connection.transaction(self._con):
                 self._con.execute("DELETE FROM estimate WHERE sweep = ?", [sweep])
                 ingest.insert(self._con, "estimate", table)
+
+    def replace_findings(self, sweep: str, found: Sequence[Finding], *, keep: Collection[str]) -> None:
+        """Put these findings in place of all that the sweep had, but for those whose code is in `keep`.
+
+        Checks over a whole sweep are made anew from the data, as estimates are. Raises StoreError.
+        """
+        with self._guard, _database_faults(self.live):
+            table = arrow_table(Finding, found)
+            with connection.transaction(self._con):
+                self._con.execute(
+                    "DELETE FROM finding WHERE sweep = ? AND NOT list_contains(?, code)", [sweep, list(keep)]
+                )
+                ingest.insert(self._con, "finding", table)
 
     def stale_sweeps(self) -> list[str]:
         """Sweeps whose estimates are to be computed: none there (new or changed data), or by another code version."""

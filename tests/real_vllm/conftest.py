@@ -36,8 +36,13 @@ class SmokeSweep:
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> SmokeSweep:
     data_dir = tmp_path_factory.mktemp("smoke")
     command = [sys.executable, "-m", "backend", "sweep", str(SPECS / "smoke.toml"), "--data", str(data_dir)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    return SmokeSweep(data_dir, done.returncode, done.stdout + done.stderr)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as sweep:
+        try:
+            output, _ = sweep.communicate(timeout=800)
+        except subprocess.TimeoutExpired:
+            sweep.terminate()  # not kill: it must end its server
+            output, _ = sweep.communicate(timeout=100)
+    return SmokeSweep(data_dir, sweep.returncode, output)
 
 
 @dataclass(frozen=True)
