@@ -50,7 +50,7 @@ class ProgressFile:
 
     def update(self, **changes: Any) -> None:
         """Change fields and tell. Request ticks are written at most five times a second."""
-        only_a_tick = set(changes) <= {"requests_done"}
+        only_a_tick = set(changes) == {"requests_done"}
         if not only_a_tick:
             changes["queue"] = waiting(self._data_dir)
         self.now = replace(self.now, updated_unix_s=time.time(), **changes)

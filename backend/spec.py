@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError,
 from backend.errors import SpecError
 from backend.records import Cell
 
+BASE_HEADER = "# paths are relative to: "
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 
 
@@ -170,9 +171,14 @@ class SweepSpec(_Part):
 
 
 def load(path: Path) -> SweepSpec:
-    """Read and validate a spec. Raises SpecError with one line per fault: file, key, what to do."""
+    """Read and validate a spec. Raises SpecError with one line per fault: file, key, what to do.
+
+    A first line `# paths are relative to: FOLDER` keeps the folder of a spec that was moved (see worker.py).
+    """
+    base = path.resolve().parent
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        raw = tomllib.loads(text)
     except FileNotFoundError:
         raise SpecError("no such spec file", where=str(path), fix="data/specs/ holds examples") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -180,7 +186,9 @@ def load(path: Path) -> SweepSpec:
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"not valid TOML: {error}", where=str(path)) from None
     spec = _validated(raw, where=str(path))
-    return _with_resolved_paths(spec, path.resolve().parent)
+    if text.startswith(BASE_HEADER):
+        base = Path(text.partition("\n")[0].removeprefix(BASE_HEADER).strip())
+    return _with_resolved_paths(spec, base)
 
 
 def _validated(raw: dict[str, Any], *, where: str) -> SweepSpec:
