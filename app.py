@@ -7,7 +7,10 @@ import streamlit as st
 HERE = Path(__file__).parent
 
 st.set_page_config(
-    page_title="Sounding", page_icon=str(HERE / "pages/parts/icon.png"), layout="wide", initial_sidebar_state="auto",
+    page_title="Sounding",
+    page_icon=str(HERE / "pages/parts/icon.png"),
+    layout="wide",
+    initial_sidebar_state="auto",
 )
 # The menu is hidden because pages/parts/frame.py draws its own, whose links carry the sweep.
 # Each url_path is its file's stem: on a fresh server a deep link is resolved against pages/*.py first.

@@ -8,8 +8,15 @@ import streamlit as st
 from backend import charts
 from pages.parts import frame, link, show, terms
 
-SUMMARISED = ("decode_tok_s", "tokens_per_step", "cycle_ms", "acceptance_length", "acceptance_rate", "power_w",
-              "tokens_per_joule")
+SUMMARISED = (
+    "decode_tok_s",
+    "tokens_per_step",
+    "cycle_ms",
+    "acceptance_length",
+    "acceptance_rate",
+    "power_w",
+    "tokens_per_joule",
+)
 AXES = {name: terms.QUANTITIES["acceptance" if name == "acceptance_rate" else name] for name in SUMMARISED}
 
 view = frame.open_page("Compare K")
@@ -24,8 +31,9 @@ left, right = st.columns(2)
 with left:
     metric = link.one("metric", "Metric", SUMMARISED, SUMMARISED[0], words=lambda m: AXES[m].title)
 with right:
-    others = link.some("with", "Beside it", [s for s in sources if s != view.name], [],
-                       words=lambda s: f"{s} ({sources[s]})")
+    others = link.some(
+        "with", "Beside it", [s for s in sources if s != view.name], [], words=lambda s: f"{s} ({sources[s]})"
+    )
 axis = AXES[metric]
 
 rows = []
@@ -35,8 +43,14 @@ for sweep in [view.name, *others]:
     several = len({row.cell_id for row in summary}) > 1
     for row in summary:
         name = f"{sweep} ({sources[sweep]})" + (f", {terms.cell_name(cells.loc[row.cell_id])}" if several else "")
-        rows.append({"series": name, "cell_id": row.cell_id, "runs": row.n_runs,
-                     **terms.estimate_row(row.figures()[metric], k=row.k)})
+        rows.append(
+            {
+                "series": name,
+                "cell_id": row.cell_id,
+                "runs": row.n_runs,
+                **terms.estimate_row(row.figures()[metric], k=row.k),
+            }
+        )
 points = pd.DataFrame(rows)
 
 depths = [str(k) for k in sorted({int(k) for k in points["k"]})]
@@ -53,19 +67,28 @@ if points.empty:
 zero = points[(points["k"] == 0) & points["value"].notna()]
 reference = float(zero["value"].iloc[0]) if len(zero) and len(shown) == 1 else None
 figure = charts.depth_curve(points, axis, name=view.name, reference=reference)
-show.chart(figure, f"{axis.label} against draft depth K for {'; '.join(names[c] for c in shown)}. "
-           "The table below has every figure.", key="compare")
+show.chart(
+    figure,
+    f"{axis.label} against draft depth K for {'; '.join(names[c] for c in shown)}. The table below has every figure.",
+    key="compare",
+)
 st.caption(f"{axis.label}: {terms.MEANING['acceptance' if metric == 'acceptance_rate' else metric]}")
 if len({sources[s] for s in [view.name, *others]}) > 1:
     st.caption("These sweeps have different sources. They are drawn side by side and never pooled.")
 
 st.header("Figures", anchor=False)
-table = pd.DataFrame([{
-    "Sweep and cell": point["series"], "K": int(point["k"]),
-    axis.title: axis.figure(point["value"], point["low"], point["high"]),
-    "n": "" if pd.isna(point["n"]) else f"{point['n']:g}",
-    "Why no interval": point["reason"] or "",
-} for _, point in points.iterrows()])
+table = pd.DataFrame(
+    [
+        {
+            "Sweep and cell": point["series"],
+            "K": int(point["k"]),
+            axis.title: axis.figure(point["value"], point["low"], point["high"]),
+            "n": "" if pd.isna(point["n"]) else f"{point['n']:g}",
+            "Why no interval": point["reason"] or "",
+        }
+        for _, point in points.iterrows()
+    ]
+)
 show.table(table.drop(columns=["Sweep and cell"]) if len(shown) == 1 else table, f"{axis.label} of every chosen depth")
 
 st.header("One depth against another", anchor=False)
@@ -82,11 +105,15 @@ for depth in comparison.depths:
         continue
     pair = next(p for p in comparison.pairs if {p.k, p.against} == {depth.k, base})
     change = pair.change_percent if pair.against == base else terms.turned(pair.change_percent)
-    pairs.append({
-        "K": depth.k, f"Decode throughput against K={base} (%)": terms.percent(change, signed=True),
-        "p (Holm)": "" if pair.p_holm is None else f"{pair.p_holm:.2g}",
-        "n": f"{depth.runs:g}", "Why no interval": change.reason or "",
-    })
+    pairs.append(
+        {
+            "K": depth.k,
+            f"Decode throughput against K={base} (%)": terms.percent(change, signed=True),
+            "p (Holm)": "" if pair.p_holm is None else f"{pair.p_holm:.2g}",
+            "n": f"{depth.runs:g}",
+            "Why no interval": change.reason or "",
+        }
+    )
 if pairs:
     show.table(pd.DataFrame(pairs), f"Change of decode throughput against K={base}")
     st.caption("Paired inside blocks where there are blocks; intervals and p adjusted for all pairs (Holm). n: runs.")

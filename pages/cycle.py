@@ -7,13 +7,20 @@ import pandas as pd
 import streamlit as st
 
 from backend import charts
+from backend.analysis.cycle_model import Window
 from backend.analysis.selection import arms, cycle_ms
 from backend.charts import Axis
 from pages.parts import frame, link, show, terms
 
 AXIS = terms.QUANTITIES["cycle_ms"]
-DRAFT = Axis("Draft cost t_draft", "ms", 2)
-MARGINAL = Axis("Cost of a position t_marginal", "ms", 2)
+BASE = Axis("t_verify_base", "ms", 2)
+DRAFT = Axis("t_draft", "ms", 2)
+MARGINAL = Axis("t_marginal", "ms", 2)
+MEANING = {
+    BASE: "The cycle of the K=0 runs.",
+    DRAFT: "What drafting adds once, whatever the depth.",
+    MARGINAL: "What one more position adds to draft and verify.",
+}
 NO_DF = "no residual degrees of freedom"
 
 view = frame.open_page("Cycle fit")
@@ -22,8 +29,10 @@ cell_id = frame.choose_cell(view)
 if cell_id is None:
     frame.no_figures(view)
 
-st.markdown("cycle(K) = **t_verify_base** + **t_draft** (once K ≥ 1) + K × **t_marginal**, one least-squares fit over "
-            "the runs of all depths.")
+st.markdown(
+    "cycle(K) = **t_verify_base** + **t_draft** (once K ≥ 1) + K × **t_marginal**, one least-squares fit over "
+    "the runs of all depths."
+)
 fit = view.snapshot.cycle_fit(view.name, cell_id)
 runs = arms(view.snapshot.cell_rows(view.name, cell_id))
 points = runs.assign(value=cycle_ms(runs)).dropna(subset=["value"])
@@ -38,60 +47,108 @@ if not fit.windows:
 
 def named(depths: tuple[int, ...]) -> str:
     """ "K=1-3" where every depth is there, else the depths."""
-    return f"K={depths[0]}-{depths[-1]}" if depths == tuple(range(depths[0], depths[-1] + 1)) and len(depths) > 2 else (
-        "K=" + ",".join(str(k) for k in depths))
+    return (
+        f"K={depths[0]}-{depths[-1]}"
+        if depths == tuple(range(depths[0], depths[-1] + 1)) and len(depths) > 2
+        else ("K=" + ",".join(str(k) for k in depths))
+    )
+
+
+def notes(w: Window) -> str:
+    """What to know of a window: its flags, and why it has no interval."""
+    flags = [flag.replace("-", " ") for flag in w.flags]
+    return ", ".join([*flags, *([w.t_draft_ms.reason] if w.t_draft_ms.reason else [])])
 
 
 windows = {str(window.k[-1]): window for window in fit.windows}
 top = link.one("window", "Depths in the fit", list(windows), list(windows)[-1], words=lambda m: named(windows[m].k))
 window = windows[top]
-for place, (label, estimate, axis) in zip(st.columns(3), (
-    ("t_verify_base", fit.t_verify_base_ms, AXIS), ("t_draft", window.t_draft_ms, DRAFT),
-    ("t_marginal", window.t_marginal_ms, MARGINAL),
-), strict=True):
-    with place:
-        st.metric(label, axis.words(estimate.value), border=True,
-                  help={"t_verify_base": "The cycle of the K=0 runs.",
-                        "t_draft": "What drafting adds once, whatever the depth.",
-                        "t_marginal": "What one more position adds to draft and verify."}[label])
-        st.caption((f"95% interval [{estimate.low:.2f}, {estimate.high:.2f}] ms" if estimate.has_interval
-                    else f"no interval: {estimate.reason}") + f", n={estimate.n}  \n{estimate.method}")
+costs = ((BASE, fit.t_verify_base_ms), (DRAFT, window.t_draft_ms), (MARGINAL, window.t_marginal_ms))
+for place, (axis, estimate) in zip(st.columns(3), costs, strict=True):
+    place.metric(axis.label, axis.words(estimate.value), border=True, help=MEANING[axis])
+    bounds = (
+        f"95% interval [{estimate.low:.2f}, {estimate.high:.2f}] ms"
+        if estimate.has_interval
+        else (f"no interval: {estimate.reason}")
+    )
+    place.caption(f"{bounds}, n={estimate.n}  \n{estimate.method}")
 
 grid = np.arange(0, window.k[-1] + 0.01, 0.25)
-line = pd.DataFrame([
-    terms.estimate_row(window.contrast((1.0, 1.0, float(k))).estimate(window.level, NO_DF), k=float(k)) for k in grid])
+line = pd.DataFrame(
+    [terms.estimate_row(window.contrast((1.0, 1.0, float(k))).estimate(window.level, NO_DF), k=float(k)) for k in grid]
+)
 figure = charts.cycle_fit(points, line, AXIS, t_draft=window.t_draft_ms.value, window=named(window.k))
-costs = f"t_draft {DRAFT.words(window.t_draft_ms.value)}, t_marginal {MARGINAL.words(window.t_marginal_ms.value)}"
-show.chart(figure, f"Cycle time against draft depth K with the line fitted over {named(window.k)}: {costs}",
-           key="cycle")
-for sentence in fit.diagnosis:
-    st.markdown(f"- {sentence}")
+told = ", ".join(f"{axis.label} {axis.words(estimate.value)}" for axis, estimate in costs)
+show.chart(figure, f"Cycle time against draft depth K with the line fitted over {named(window.k)}: {told}", key="cycle")
+st.markdown("\n".join(f"- {sentence}" for sentence in fit.diagnosis))
 
 st.header("How the fit drifts with its depths", anchor=False)
-st.caption("The same model over K=1..m for every m. A cost that is real stays put as depths are added; an interval "
-           "that is not defined (no residual degrees of freedom) is an open mark, not a short bar.")
-drift = pd.DataFrame([
-    terms.estimate_row(estimate, quantity=quantity, window=named(w.k))
-    for w in fit.windows for quantity, estimate in (("t_draft", w.t_draft_ms), ("t_marginal", w.t_marginal_ms))])
-show.chart(charts.drift(drift, {"t_draft": DRAFT, "t_marginal": MARGINAL}),
-           "Draft cost and cost of a position by the depths in the fit. The table below has the figures.", key="drift")
-show.table(pd.DataFrame([{
-    "Depths": named(w.k), "Runs": w.n, "t_draft (ms)": terms.figure(w.t_draft_ms, DRAFT),
-    "t_marginal (ms)": terms.figure(w.t_marginal_ms, MARGINAL), "Residual (ms)": terms.figure(w.residual_ms, AXIS),
-    "Notes": ", ".join(dict.fromkeys([*w.flags, *([w.t_draft_ms.reason] if w.t_draft_ms.reason else [])])),
-} for w in fit.windows]), "The fit by the depths in it")
+st.caption(
+    "The same model over K=1..m for every m. A cost that is real stays put as depths are added; an interval "
+    "that is not defined (no residual degrees of freedom) is an open mark, not a short bar."
+)
+drift = pd.DataFrame(
+    [
+        terms.estimate_row(estimate, quantity=quantity, window=named(w.k))
+        for w in fit.windows
+        for quantity, estimate in (("t_draft", w.t_draft_ms), ("t_marginal", w.t_marginal_ms))
+    ]
+)
+show.chart(
+    charts.drift(drift, {"t_draft": DRAFT, "t_marginal": MARGINAL}),
+    "Draft cost and cost of a position by the depths in the fit. The table below has the figures.",
+    key="drift",
+)
+show.table(
+    pd.DataFrame(
+        [
+            {
+                "Depths": named(w.k),
+                "Runs": w.n,
+                "t_draft (ms)": terms.figure(w.t_draft_ms, DRAFT),
+                "t_marginal (ms)": terms.figure(w.t_marginal_ms, MARGINAL),
+                "Residual (ms)": terms.figure(w.residual_ms, AXIS),
+                "Notes": notes(w),
+            }
+            for w in fit.windows
+        ]
+    ),
+    "The fit by the depths in it",
+)
 
 with st.expander("Other intervals for the same fit"):
-    st.markdown("*Pooled*: one fit over all runs. *The study's*: ± 2 standard errors, with the K=0 cycle taken as "
-                "exact; by simulation it covers about 80%, not 95%.")
-    show.table(pd.DataFrame([{
-        "Depths": named(w.k), "t_draft, pooled (ms)": terms.figure(w.pooled_t_draft_ms, DRAFT),
-        "t_marginal, pooled (ms)": terms.figure(w.pooled_t_marginal_ms, MARGINAL),
-        "t_draft, the study's (ms)": "" if w.study_t_draft_ms is None else terms.figure(w.study_t_draft_ms, DRAFT),
-    } for w in fit.windows]), "The same windows with other intervals")
+    st.markdown(
+        "*Pooled*: one fit over all runs. *The study's*: ± 2 standard errors, with the K=0 cycle taken as "
+        "exact; by simulation it covers about 80%, not 95%."
+    )
+    show.table(
+        pd.DataFrame(
+            [
+                {
+                    "Depths": named(w.k),
+                    "t_draft, pooled (ms)": terms.figure(w.pooled_t_draft_ms, DRAFT),
+                    "t_marginal, pooled (ms)": terms.figure(w.pooled_t_marginal_ms, MARGINAL),
+                    "t_draft, the study's (ms)": ""
+                    if w.study_t_draft_ms is None
+                    else terms.figure(w.study_t_draft_ms, DRAFT),
+                }
+                for w in fit.windows
+            ]
+        ),
+        "The same windows with other intervals",
+    )
     if fit.leave_one_out:
         st.markdown("Leaving one depth out of the whole curve:")
-        show.table(pd.DataFrame([{
-            "Left out": f"K={k}", "t_draft (ms)": terms.figure(draft, DRAFT),
-            "t_marginal (ms)": terms.figure(marginal, MARGINAL),
-        } for k, draft, marginal in fit.leave_one_out]), "The fit without one depth")
+        show.table(
+            pd.DataFrame(
+                [
+                    {
+                        "Left out": f"K={k}",
+                        "t_draft (ms)": terms.figure(draft, DRAFT),
+                        "t_marginal (ms)": terms.figure(marginal, MARGINAL),
+                    }
+                    for k, draft, marginal in fit.leave_one_out
+                ]
+            ),
+            "The fit without one depth",
+        )

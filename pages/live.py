@@ -12,8 +12,13 @@ from pages.parts import frame, order, reader, terms
 
 STALE_AFTER_S = {"launch": 900.0, "warmup": 300.0}  # a large model loads for minutes without a word
 STALE_OTHERWISE_S = 120.0
-PHASES = {"launch": "starting the server", "warmup": "warming up", "measure": "measuring",
-          "stop": "stopping the server", "store": "storing"}
+PHASES = {
+    "launch": "starting the server",
+    "warmup": "warming up",
+    "measure": "measuring",
+    "stop": "stopping the server",
+    "store": "storing",
+}
 ENDS = {"done": st.success, "failed": st.error, "interrupted": st.warning, "idle": st.info}
 
 view = frame.open_page("Live", needs="nothing")
@@ -34,16 +39,20 @@ def follow() -> None:
     now = progress()
     if now is None:
         st.info("No sweep has reported here yet.")
-        st.markdown(f"Progress is read from `{reader.data_dir() / 'progress.json'}`. A sweep started with "
-                    "`python -m backend sweep SPEC` writes it; this page follows it without a reload.")
+        st.markdown(
+            f"Progress is read from `{reader.data_dir() / 'progress.json'}`. A sweep started with "
+            "`python -m backend sweep SPEC` writes it; this page follows it without a reload."
+        )
         return
     silent_s = time.time() - now.updated_unix_s
     running = now.state == "running"
     stale = running and silent_s > STALE_AFTER_S.get(str(now.phase), STALE_OTHERWISE_S)
     st.header(now.sweep or "No sweep", anchor=False)
     if stale:
-        st.error(f"Stale: it says running, but nothing was written for {terms.lasting(silent_s)}. The sweep was "
-                 "probably killed; `python -m backend sweep SPEC --resume` goes on from its last finished run.")
+        st.error(
+            f"Stale: it says running, but nothing was written for {terms.lasting(silent_s)}. The sweep was "
+            "probably killed; `python -m backend sweep SPEC --resume` goes on from its last finished run."
+        )
     elif running:
         arm = "" if now.k is None else f" K={now.k}" + ("" if now.block is None else f", block {now.block}")
         st.info(f"Running{arm}: {PHASES.get(str(now.phase), now.phase or 'between runs')}.")
@@ -54,8 +63,10 @@ def follow() -> None:
         failed = f", {now.runs_failed} failed" if now.runs_failed else ""
         st.progress(min(1.0, ended / now.runs_total), f"Runs: {now.runs_done} of {now.runs_total} done{failed}")
     if running and now.requests_total:
-        st.progress(min(1.0, now.requests_done / now.requests_total),
-                    f"Requests of this run: {now.requests_done} of {now.requests_total}")
+        st.progress(
+            min(1.0, now.requests_done / now.requests_total),
+            f"Requests of this run: {now.requests_done} of {now.requests_total}",
+        )
     facts = {"Started": terms.when(now.started_unix_s), "Last written": f"{terms.lasting(silent_s)} ago"}
     if running and not stale:
         facts["Left"] = terms.lasting(now.eta_s)
@@ -72,5 +83,6 @@ def follow() -> None:
 follow()
 if view.sweep is not None:
     st.header(f"Runs stored so far: {view.name}", anchor=False)
+    frame.source_badge(view.sweep)
     order.draw(view, key="live-order")
     st.page_link("pages/overview.py", label="The answer so far", query_params={"sweep": view.name})

@@ -34,9 +34,14 @@ def curve(quantity: str, height: int) -> None:
     main, repeated = quantity == "decode_tok_s", len(single) > single["k"].nunique()
     zero = points.loc[(points["k"] == 0) & points["value"].notna(), "value"]
     figure = charts.depth_curve(
-        points, axis, name="mean over runs" if repeated else view.name, runs=single if repeated else None,
-        reference=float(zero.iloc[0]) if main and len(zero) else None, marked=best if main else None,
-        marked_name="fastest" if best == comparison.best_k else "recommended", height=height,
+        points,
+        axis,
+        name="mean over runs" if repeated else view.name,
+        runs=single if repeated else None,
+        reference=float(zero.iloc[0]) if main and len(zero) else None,
+        marked=best if main else None,
+        marked_name="fastest" if best == comparison.best_k else "recommended",
+        height=height,
     )
     there = points.dropna(subset=["value"])
     told = "; ".join(f"K={int(p['k'])}: {axis.words(p['value'], p['low'], p['high'])}" for _, p in there.iterrows())
@@ -56,19 +61,30 @@ with right:
 st.subheader("Every depth", anchor=False)
 losses = {loss.k: loss for loss in comparison.depths}
 show.table(
-    pd.DataFrame([{
-        "K": row.k,
-        **{axis.title: terms.figure(row.figures()[name], axis) for name, axis in terms.QUANTITIES.items()
-           if name in ("decode_tok_s", "tokens_per_step", "cycle_ms")},
-        "Loss against fastest (%)": terms.percent(losses[row.k].loss_percent) if row.k in losses else "not known",
-        "Verdict": losses[row.k].verdict if row.k in losses else "no throughput",
-        "Runs": row.n_runs,
-    } for row in rows]),
+    pd.DataFrame(
+        [
+            {
+                "K": row.k,
+                **{
+                    axis.title: terms.figure(row.figures()[name], axis)
+                    for name, axis in terms.QUANTITIES.items()
+                    if name in ("decode_tok_s", "tokens_per_step", "cycle_ms")
+                },
+                "Loss against fastest (%)": terms.percent(losses[row.k].loss_percent)
+                if row.k in losses
+                else "not known",
+                "Verdict": losses[row.k].verdict if row.k in losses else "no throughput",
+                "Runs": row.n_runs,
+            }
+            for row in rows
+        ]
+    ),
     "Figures of every depth with their intervals",
 )
 st.caption(
     "Figures in brackets are 95% intervals; where there is none, a single run (or a printed figure) stands alone. "
-    "Verdict: *within* 1% of the fastest depth, *worse* by more, or *unresolved*: not told apart by these runs.")
+    "Verdict: *within* 1% of the fastest depth, *worse* by more, or *unresolved*: not told apart by these runs."
+)
 
 findings = view.snapshot.of_sweep("findings", view.name)
 warnings = findings[findings["severity"].isin(["warning", "error"])]

@@ -22,28 +22,48 @@ failures = view.snapshot.of_sweep("failures", view.name)
 
 order.draw(view, key="run-order")
 speed = view.snapshot.of_sweep("run_cells", view.name).groupby("run_id")["decode_tok_s"].first()
-listed = pd.DataFrame({
-    "Order": runs["order_index"], "Block": runs["block"], "K": runs["k"], "Ended": order.state_of(runs),
-    "Role": runs["role"], "Decode tok/s": runs["run_id"].map(speed),
-    "Findings": runs["run_id"].map(findings["run_id"].value_counts()).fillna(0).astype(int),
-    "Server start (s)": runs["server_start_s"],
-    "Run (s)": runs["ended_unix_s"] - runs["started_unix_s"],
-    "Started": [terms.when(moment) for moment in runs["started_unix_s"]],
-    "Run id": runs["run_id"],
-})
+listed = pd.DataFrame(
+    {
+        "Order": runs["order_index"],
+        "Block": runs["block"],
+        "K": runs["k"],
+        "Ended": order.state_of(runs),
+        "Role": runs["role"],
+        "Decode tok/s": runs["run_id"].map(speed),
+        "Findings": runs["run_id"].map(findings["run_id"].value_counts()).fillna(0).astype(int),
+        "Server start (s)": runs["server_start_s"],
+        "Run (s)": runs["ended_unix_s"] - runs["started_unix_s"],
+        "Started": [None if pd.isna(moment) else terms.when(moment) for moment in runs["started_unix_s"]],
+        "Run id": runs["run_id"],
+    }
+)
 listed = listed.dropna(axis="columns", how="all")
-st.dataframe(listed, hide_index=True, alt="Every run of the sweep", column_config={
-    "Order": st.column_config.NumberColumn(format="%d"), "Block": st.column_config.NumberColumn(format="%d"),
-    "Decode tok/s": st.column_config.NumberColumn(format="%.2f", help="First cell of the run"),
-    "Server start (s)": st.column_config.NumberColumn(format="%.1f"),
-    "Run (s)": st.column_config.NumberColumn(format="%.0f"),
-})
+st.dataframe(
+    listed,
+    hide_index=True,
+    alt="Every run of the sweep",
+    column_config={
+        "Order": st.column_config.NumberColumn(format="%d"),
+        "Block": st.column_config.NumberColumn(format="%d"),
+        "Decode tok/s": st.column_config.NumberColumn(format="%.2f", help="First cell of the run"),
+        "Server start (s)": st.column_config.NumberColumn(format="%.1f"),
+        "Run (s)": st.column_config.NumberColumn(format="%.0f"),
+    },
+)
 
 about_sweep = findings[findings["run_id"] == ""]
 if len(about_sweep):
     st.header("Findings about the whole sweep", anchor=False)
-    show.table(pd.DataFrame({"Severity": about_sweep["severity"], "Finding": about_sweep["message"],
-                             "What to do": about_sweep["action"]}), "Findings about the whole sweep")
+    show.table(
+        pd.DataFrame(
+            {
+                "Severity": about_sweep["severity"],
+                "Finding": about_sweep["message"],
+                "What to do": about_sweep["action"],
+            }
+        ),
+        "Findings about the whole sweep",
+    )
 
 st.header("One run", anchor=False)
 by_id = runs.set_index("run_id")
@@ -66,29 +86,45 @@ if not run["valid"]:
     st.warning(f"Excluded from every figure: {run['exclusion_reason']}")
 mine = findings[findings["run_id"] == run_id]
 if len(mine):
-    show.table(pd.DataFrame({
-        "Severity": mine["severity"], "Finding": mine["message"], "Figure": [
-            "" if pd.isna(f["figure"]) else f"{f['figure']:.4g} {f['unit']}" for _, f in mine.iterrows()],
-        "What to do": mine["action"],
-    }), "Findings about this run")
+    show.table(
+        pd.DataFrame(
+            {
+                "Severity": mine["severity"],
+                "Finding": mine["message"],
+                "Figure": [
+                    "" if pd.isna(f["figure"]) else f"{f['figure']:.4g} {f['unit']}" for _, f in mine.iterrows()
+                ],
+                "What to do": mine["action"],
+            }
+        ),
+        "Findings about this run",
+    )
 else:
     st.caption("No finding about this run.")
 if isinstance(run["command"], str):
     st.markdown("Command, ready to paste")
     variables = json.loads(run["env"]) if isinstance(run["env"], str) and run["env"] else {}
-    st.code("".join(f"{name}={value} \\\n" for name, value in variables.items()) + run["command"], language="bash",
-            wrap_lines=True)
+    st.code(
+        "".join(f"{name}={value} \\\n" for name, value in variables.items()) + run["command"],
+        language="bash",
+        wrap_lines=True,
+    )
 facts = {
-    "Order in the sweep": run["order_index"], "Attempt": run["attempt"], "Depth the server reported": run["reported_k"],
-    "Server start": terms.lasting(run["server_start_s"]), "Server stop": terms.lasting(run["server_stop_s"]),
-    "Started": terms.when(run["started_unix_s"]), "Ended": terms.when(run["ended_unix_s"]),
+    "Order in the sweep": run["order_index"],
+    "Attempt": run["attempt"],
+    "Depth the server reported": run["reported_k"],
+    "Server start": terms.lasting(run["server_start_s"]),
+    "Server stop": terms.lasting(run["server_stop_s"]),
+    "Started": terms.when(run["started_unix_s"]),
+    "Ended": terms.when(run["ended_unix_s"]),
 }
 environment = view.snapshot.of_sweep("environment", view.name)
 environment = environment[environment["run_id"] == run_id]
 with st.expander("Times and environment", expanded=bool(len(environment))):
     told = [{"Node": "", "Fact": name, "Value": str(value)} for name, value in facts.items() if not pd.isna(value)]
-    told += [{"Node": fact["node"], "Fact": fact["name"], "Value": str(fact["value"])}
-             for _, fact in environment.iterrows()]
+    told += [
+        {"Node": fact["node"], "Fact": fact["name"], "Value": str(fact["value"])} for _, fact in environment.iterrows()
+    ]
     show.table(pd.DataFrame(told), "Times and environment of this run")
 
 

@@ -17,8 +17,12 @@ from pages.parts import host, link, reader, terms
 from pages.parts.reader import Snapshot
 
 PAGES = {
-    "pages/overview.py": "Overview", "pages/compare.py": "Compare K", "pages/cycle.py": "Cycle fit",
-    "pages/live.py": "Live", "pages/runs.py": "Runs", "pages/data.py": "Data",
+    "pages/overview.py": "Overview",
+    "pages/compare.py": "Compare K",
+    "pages/cycle.py": "Cycle fit",
+    "pages/live.py": "Live",
+    "pages/runs.py": "Runs",
+    "pages/data.py": "Data",
 }
 FIRST_STEPS = """
 - `make demo` sweeps a small model on this machine's CPU and opens the explorer on it;
@@ -49,7 +53,8 @@ def open_page(title: str, *, needs: Literal["sweep", "snapshot", "nothing"] = "s
         st.error(
             "This explorer does not answer to the name in your address bar, as a protection of lab networks against "
             "DNS rebinding. Use the machine's address, or start it with "
-            "`STREAMLIT_SERVER_ALLOWED_HOSTS='[\"that.name\"]'`.")
+            "`STREAMLIT_SERVER_ALLOWED_HOSTS='[\"that.name\"]'`."
+        )
         st.stop()
     st.title(title, anchor=False)
     snapshot, trouble = _snapshot()
@@ -86,11 +91,13 @@ def _sidebar(snapshot: Snapshot | None, sweeps: pd.DataFrame) -> pd.Series | Non
             sources = dict(zip(sweeps["sweep"], sweeps["source"], strict=True))
             done = sweeps[sweeps["runs_done"] > 0]
             default = str((done if len(done) else sweeps)["sweep"].iloc[0])
-            name = link.sweep(list(sources), default, lambda s: f"{s} ({sources[s]})")
+            name = link.sweep(list(sources), default)
+            st.caption(f"Source: {sources[name]}")
             chosen = sweeps[sweeps["sweep"] == name].iloc[0]
         for path, title in PAGES.items():
-            links.page_link(path, label=title,
-                            query_params=link.of_page(path, None if chosen is None else str(chosen["sweep"])))
+            links.page_link(
+                path, label=title, query_params=link.of_page(path, None if chosen is None else str(chosen["sweep"]))
+            )
         if snapshot is not None:
             _snapshot_words(snapshot)
     return chosen
@@ -105,8 +112,10 @@ def _snapshot_words(snapshot: Snapshot) -> None:
     age = terms.lasting(time.time() - published)
     st.caption(f"Snapshot `{str(info['id'])[:8]}`, {age} old  \n{terms.when(published)}")
     if snapshot.bundled:
-        st.caption(f"The data directory has no results yet: these sweeps come with the project "
-                   f"(`{snapshot.path.relative_to(paths.REPOSITORY)}`).")
+        st.caption(
+            f"The data directory has no results yet: these sweeps come with the project "
+            f"(`{snapshot.path.relative_to(paths.REPOSITORY)}`)."
+        )
 
 
 def source_badge(sweep: pd.Series) -> None:
@@ -125,7 +134,8 @@ def choose_cell(view: View) -> str | None:
     rows = view.snapshot.of_sweep("run_cells", view.name)
     cells = view.snapshot.of_sweep("cells", view.name)
     cells = cells[cells["cell_id"].isin(set(rows["cell_id"]))].sort_values(
-        ["concurrency", "context_tokens", "workload"], na_position="first")
+        ["concurrency", "context_tokens", "workload"], na_position="first"
+    )
     if cells.empty:
         return None
     names = {str(cell["cell_id"]): terms.cell_name(cell) for _, cell in cells.iterrows()}

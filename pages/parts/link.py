@@ -13,8 +13,11 @@ import streamlit as st
 
 ALL, NONE = "all", "none"
 KEYS = {  # what a page's link can say besides the sweep
-    "pages/overview.py": ("cell",), "pages/compare.py": ("metric", "with", "k", "cells", "cell", "base"),
-    "pages/cycle.py": ("cell", "window"), "pages/runs.py": ("run",), "pages/data.py": ("table",),
+    "pages/overview.py": ("cell",),
+    "pages/compare.py": ("metric", "with", "k", "cells", "cell", "base"),
+    "pages/cycle.py": ("cell", "window"),
+    "pages/runs.py": ("run",),
+    "pages/data.py": ("table",),
 }
 OF_ONE_SWEEP = ("cell", "cells", "run")  # names of parts of a sweep: they mean nothing in another
 
@@ -25,14 +28,14 @@ def of_page(page: str, sweep: str | None) -> dict[str, str]:
     return kept if sweep is None else {"sweep": sweep, **kept}
 
 
-def sweep(names: Sequence[str], default: str, words: Callable[[str], str]) -> str:
+def sweep(names: Sequence[str], default: str) -> str:
     """The choice of a sweep, on every page. It is always in the link, so that a link keeps its meaning."""
     said = st.query_params.get("sweep")
     chosen = said if said in names else default
     if said != chosen:
         st.query_params["sweep"] = chosen
     st.session_state["sweep"] = chosen
-    st.selectbox("Sweep", names, key="sweep", format_func=words, on_change=_to_another_sweep)
+    st.selectbox("Sweep", names, key="sweep", on_change=_to_another_sweep)
     return chosen
 
 
@@ -54,7 +57,12 @@ def one(key: str, label: str, options: Sequence[str], default: str, *, words: Ca
 
 
 def some(
-    key: str, label: str, options: Sequence[str], default: Sequence[str], *, words: Callable[[str], str] = str,
+    key: str,
+    label: str,
+    options: Sequence[str],
+    default: Sequence[str],
+    *,
+    words: Callable[[str], str] = str,
 ) -> list[str]:
     """A choice of several: `key=a,b`, `key=all` or `key=none`. No option may hold a comma."""
     said = st.query_params.get(key, "")

@@ -20,13 +20,21 @@ def draw(view: View, *, key: str) -> None:
     runs = view.snapshot.of_sweep("runs", view.name)
     ordered = runs.dropna(subset=["order_index"])
     if ordered.empty:
-        st.caption("These figures have no run order: they were published, not run here." if len(runs)
-                   else "No run has been stored yet.")
+        st.caption(
+            "These figures have no run order: they were published, not run here."
+            if len(runs)
+            else "No run has been stored yet."
+        )
         return
     ordered = ordered.assign(state=state_of(ordered))
     ordered["hover"] = [
-        show.run_hover(run, charts.STATUS[run["state"]][2] + (", anchor" if run["role"] == "anchor" else "")
-                       + (f": {run['reason']}" if isinstance(run["reason"], str) else ""))
-        for _, run in ordered.iterrows()]
+        show.run_hover(
+            run,
+            charts.STATUS[run["state"]][2]
+            + (", anchor" if run["role"] == "anchor" else "")
+            + (f": {run['reason']}" if isinstance(run["reason"], str) else ""),
+        )
+        for _, run in ordered.iterrows()
+    ]
     ends = ", ".join(f"{count} {charts.STATUS[state][2]}" for state, count in ordered["state"].value_counts().items())
     show.chart(charts.run_order(ordered), f"{terms.plural(len(ordered), 'run')} in order: {ends}", key=key)

@@ -23,8 +23,12 @@ from backend.store import catalogue, paths, queries
 
 Key = tuple[str, int, int]
 QUERIES: dict[str, Callable[..., pd.DataFrame]] = {
-    "cells": queries.cells, "runs": queries.runs, "run_cells": queries.run_cells, "findings": queries.findings,
-    "failures": queries.failures, "environment": queries.environment,
+    "cells": queries.cells,
+    "runs": queries.runs,
+    "run_cells": queries.run_cells,
+    "findings": queries.findings,
+    "failures": queries.failures,
+    "environment": queries.environment,
 }
 
 
@@ -129,8 +133,11 @@ def _of_sweep(key: Key, what: str, sweep: str) -> pd.DataFrame:
 def _summary(key: Key, sweep: str) -> list[KSummary]:
     con = _connection(key)
     return summarise(
-        queries.run_cells(con, sweep), requests=queries.requests(con, sweep), steps=queries.steps(con, sweep),
-        positions=queries.positions(con, sweep), findings=queries.findings(con, sweep),
+        queries.run_cells(con, sweep),
+        requests=queries.requests(con, sweep),
+        steps=queries.steps(con, sweep),
+        positions=queries.positions(con, sweep),
+        findings=queries.findings(con, sweep),
     )
 
 

@@ -7,7 +7,9 @@ import plotly.graph_objects as go
 import streamlit as st
 
 CHART_CONFIG = {
-    "displaylogo": False, "scrollZoom": False, "doubleClick": "reset",
+    "displaylogo": False,
+    "scrollZoom": False,
+    "doubleClick": "reset",
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
     "toImageButtonOptions": {"format": "png", "scale": 2, "filename": "sounding"},
 }

@@ -36,8 +36,10 @@ MEANING: dict[str, str] = {
 }
 SOURCES: dict[str, tuple[str, str]] = {  # source -> (badge colour, what it means)
     "measured": ("green", "Measured here by Sounding."),
-    "published": ("violet", "Figures that a publication printed. What was not printed is missing, and single "
-                            "figures have no interval."),
+    "published": (
+        "violet",
+        "Figures that a publication printed. What was not printed is missing, and single figures have no interval.",
+    ),
     "simulated": ("orange", "Simulated from a known truth. Not a measurement."),
     "imported": ("blue", "Taken over from another tool's result files."),
 }
@@ -73,8 +75,14 @@ def verdict(comparison: Comparison) -> str:
 
 def estimate_row(estimate: Estimate, **key: object) -> dict[str, object]:
     """An estimate as a row of the tables that `backend.charts` draws."""
-    return {**key, "value": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n,
-            "reason": estimate.reason}
+    return {
+        **key,
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "n": estimate.n,
+        "reason": estimate.reason,
+    }
 
 
 def when(unix_s: float | None) -> str:
@@ -112,6 +120,8 @@ def cell_name(cell: pd.Series) -> str:
 
 def turned(change: Estimate) -> Estimate:
     """A change in % of a against b, read as b against a: 100 (1 / (1 + c/100) - 1), bounds swapped."""
+
     def turn(value: float | None) -> float | None:
         return None if value is None else 100 * (1 / (1 + value / 100) - 1)
+
     return replace(change, value=turn(change.value), low=turn(change.high), high=turn(change.low))

@@ -26,8 +26,11 @@ def main(target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     sweep = os.environ.get("SOUNDING_SWEEP")
     settings = {name: os.environ[name] for name in ("SOUNDING_DATA", "SOUNDING_DB") if name in os.environ}
-    with tempfile.TemporaryDirectory() as scratch, viewer(settings, Path(scratch) / "log") as address, \
-            sync_playwright() as playwright:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        viewer(settings, Path(scratch) / "log") as address,
+        sync_playwright() as playwright,
+    ):
         browser = launch(playwright)
         for look, (scheme, width) in LOOKS.items():
             page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 900})
@@ -38,14 +41,17 @@ def main(target: Path) -> None:
                     page.wait_for_timeout(1200)
                 page.wait_for_timeout(500)
                 height = page.evaluate(
-                    "document.querySelector('[data-testid=stMainBlockContainer]').getBoundingClientRect().height")
+                    "document.querySelector('[data-testid=stMainBlockContainer]').getBoundingClientRect().height"
+                )
                 page.set_viewport_size({"width": width, "height": min(3600, int(height) + 20)})
                 page.wait_for_timeout(700)
                 file = target / f"{path or 'overview'}-{look}.png"
                 page.screenshot(path=file)
                 page.set_viewport_size({"width": width, "height": 900})
                 with Image.open(file) as picture:
-                    picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
+                    picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+                        file, optimize=True
+                    )
                 print(file.relative_to(ROOT) if file.is_relative_to(ROOT) else file, file.stat().st_size // 1024, "KiB")
             page.close()
         browser.close()

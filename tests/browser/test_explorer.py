@@ -79,8 +79,10 @@ def page(context: BrowserContext) -> Iterator[Page]:
 
 def faults(tab: Page) -> list[tuple[str, str, list[str]]]:
     """What axe finds: rule, words, the first elements."""
-    return [(fault["id"], fault["help"], [node["html"][:160] for node in fault["nodes"][:3]])
-            for fault in Axe().run(tab).response["violations"]]
+    return [
+        (fault["id"], fault["help"], [node["html"][:160] for node in fault["nodes"][:3]])
+        for fault in Axe().run(tab).response["violations"]
+    ]
 
 
 def test_page_is_drawn(opened: Opened) -> None:
@@ -123,7 +125,8 @@ def test_deep_links_on_a_fresh_server(browser: Browser, data: Path, tmp_path: Pa
             links = tab.get_by_test_id("stSidebar").get_by_test_id("stPageLink")
             expect(links).to_have_count(len(PAGES))
             expect(tab.get_by_test_id("stSidebar").get_by_role("link", name="Runs")).to_have_attribute(
-                "href", re.compile(r"^/?runs\?sweep=two-cells$"))
+                "href", re.compile(r"^/?runs\?sweep=two-cells$")
+            )
             assert "sweep=two-cells" in tab.url
             tab.close()
 
@@ -131,14 +134,14 @@ def test_deep_links_on_a_fresh_server(browser: Browser, data: Path, tmp_path: Pa
 def test_links_and_history_restore_the_view(page: Page, address: str) -> None:
     page.goto(f"{address}/compare?sweep=two-cells&metric=cycle_ms&k=1%2C2")
     settle(page, "Compare K")
-    expect(page.get_by_test_id("stSidebar").get_by_role("combobox")).to_have_value("two-cells (simulated)")
+    expect(page.get_by_test_id("stSidebar").get_by_role("combobox")).to_have_value("two-cells")
     assert {"sweep=two-cells", "metric=cycle_ms", "k=1%2C2"} <= set(page.url.split("?")[1].split("&"))
     sidebar = page.get_by_test_id("stSidebar")
     sidebar.get_by_role("link", name="Cycle fit").click()
     settle(page, "Cycle fit")
     assert "sweep=two-cells" in page.url
     sidebar.get_by_role("combobox").click()
-    page.get_by_role("option", name="full (simulated)").click()
+    page.get_by_role("option", name="full").click()
     page.wait_for_url("**/cycle?*sweep=full*")
     sidebar.get_by_role("link", name="Overview").click()
     settle(page, "Overview")
@@ -151,10 +154,24 @@ def test_links_and_history_restore_the_view(page: Page, address: str) -> None:
 
 
 def test_live_follows_the_file_without_a_reload(page: Page, address: str, data: Path) -> None:
-    now = {"state": "running", "sweep": "full", "run_id": "full:r1", "k": 4, "block": 0, "phase": "measure",
-           "runs_done": 1, "runs_total": 8, "runs_failed": 0, "requests_done": 3, "requests_total": 10,
-           "started_unix_s": time.time() - 60, "updated_unix_s": time.time(), "eta_s": 420.0, "message": "",
-           "queue": []}
+    now = {
+        "state": "running",
+        "sweep": "full",
+        "run_id": "full:r1",
+        "k": 4,
+        "block": 0,
+        "phase": "measure",
+        "runs_done": 1,
+        "runs_total": 8,
+        "runs_failed": 0,
+        "requests_done": 3,
+        "requests_total": 10,
+        "started_unix_s": time.time() - 60,
+        "updated_unix_s": time.time(),
+        "eta_s": 420.0,
+        "message": "",
+        "queue": [],
+    }
     file = data / "progress.json"
     file.write_text(json.dumps(now))
     try:
@@ -211,7 +228,8 @@ def test_a_public_name_is_refused(address: str, browser: Browser) -> None:
     """DNS rebinding: the page of another site that had its own name point here sees no result."""
     port = address.rsplit(":", 1)[1]
     rebound = browser.browser_type.launch(
-        executable_path=chromium_path(), args=[*CHROMIUM_FLAGS, "--host-resolver-rules=MAP lab.example.com 127.0.0.1"])
+        executable_path=chromium_path(), args=[*CHROMIUM_FLAGS, "--host-resolver-rules=MAP lab.example.com 127.0.0.1"]
+    )
     tab = rebound.new_page()
     tab.goto(f"http://lab.example.com:{port}/")
     expect(tab.get_by_text("does not answer to the name in your address bar")).to_be_visible()

@@ -18,8 +18,15 @@ from playwright.sync_api import Browser, Page, Playwright
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM_FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
 ]
 PAGES = {"": "Overview", "compare": "Compare K", "cycle": "Cycle fit", "live": "Live", "runs": "Runs", "data": "Data"}
 WITH_CHART = ("", "compare", "cycle", "live", "runs")
@@ -50,12 +57,20 @@ def free_port() -> int:
 def viewer(environment: Mapping[str, str], log: Path) -> Iterator[str]:
     """Start the explorer on a free port; its address once /_stcore/health says "ok"."""
     port = free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}",
-               "--server.address=127.0.0.1"]
+    command = [
+        sys.executable,
+        "-m",
+        "streamlit",
+        "run",
+        "app.py",
+        f"--server.port={port}",
+        "--server.address=127.0.0.1",
+    ]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SOUNDING_", "STREAMLIT_"))}
     with log.open("wb") as output:
-        process = subprocess.Popen(command, cwd=ROOT, env={**clean, **environment}, stdout=output,
-                                   stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env={**clean, **environment}, stdout=output, stderr=subprocess.STDOUT
+        )
     try:
         wait_healthy(f"http://127.0.0.1:{port}", log)
         yield f"http://127.0.0.1:{port}"

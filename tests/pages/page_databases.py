@@ -40,10 +40,33 @@ def request(run: Run, cell: Cell, index: int, prompt: str, cycle_ms: float) -> R
     decode_s = steps * cycle_ms / 1000
     start = (run.started_unix_s or 0) + index
     return Request(
-        f"{run.run_id}:{cell.concurrency}:measure:{index}", run.run_id, cell.cell_id, "measure", index, prompt, "text",
-        None, start, decode_s + 0.03, "engine", 0.001, 0.02, 0.021, decode_s, 12, TOKENS, steps,
-        steps if run.k else 0, steps * run.k, sum(accepted), (run.k,) * steps if run.k else None,
-        tuple(accepted) if run.k else None, tuple(range(TOKENS)), "same", "length", None,
+        f"{run.run_id}:{cell.concurrency}:measure:{index}",
+        run.run_id,
+        cell.cell_id,
+        "measure",
+        index,
+        prompt,
+        "text",
+        None,
+        start,
+        decode_s + 0.03,
+        "engine",
+        0.001,
+        0.02,
+        0.021,
+        decode_s,
+        12,
+        TOKENS,
+        steps,
+        steps if run.k else 0,
+        steps * run.k,
+        sum(accepted),
+        (run.k,) * steps if run.k else None,
+        tuple(accepted) if run.k else None,
+        tuple(range(TOKENS)),
+        "same",
+        "length",
+        None,
     )
 
 
@@ -51,17 +74,48 @@ def run_of(sweep: str, order: int, block: int | None, k: int, **changes: object)
     """A finished run."""
     began = 1_790_000_000.0 + 60 * order
     run = Run(
-        f"{sweep}:r{order}b{block}k{k}a1", sweep, k, block, order, 1, "arm", "done", None, True, None, began,
-        began + 45, 12.5, 1.5, k or None, f"python -m vllm.entrypoints.cli.main serve target --port 18931 --k {k}",
-        {"VLLM_CPU_KVCACHE_SPACE": "1"}, f"logs/{sweep}/r{order}.log",
+        f"{sweep}:r{order}b{block}k{k}a1",
+        sweep,
+        k,
+        block,
+        order,
+        1,
+        "arm",
+        "done",
+        None,
+        True,
+        None,
+        began,
+        began + 45,
+        12.5,
+        1.5,
+        k or None,
+        f"python -m vllm.entrypoints.cli.main serve target --port 18931 --k {k}",
+        {"VLLM_CPU_KVCACHE_SPACE": "1"},
+        f"logs/{sweep}/r{order}.log",
     )
     return replace(run, **changes)
 
 
 def sweep_of(name: str, **changes: object) -> Sweep:
     """A sweep of the bundled pair's kind."""
-    sweep = Sweep(name, "simulated", 1_790_000_000.0, "A sweep from a known truth", "tiny-target", None, "draft_model",
-                  "tiny-draft", None, 7, 1, 3, {"production": 1, "recipe": 3, "native": 7}, None, "test")
+    sweep = Sweep(
+        name,
+        "simulated",
+        1_790_000_000.0,
+        "A sweep from a known truth",
+        "tiny-target",
+        None,
+        "draft_model",
+        "tiny-draft",
+        None,
+        7,
+        1,
+        3,
+        {"production": 1, "recipe": 3, "native": 7},
+        None,
+        "test",
+    )
     return replace(sweep, **changes)
 
 
@@ -76,8 +130,11 @@ def measured(run: Run, cell: Cell) -> list[Record]:
     rng = random.Random(run.run_id)
     cycle = (BASE_MS + (DRAFT_MS if run.k else 0) + MARGINAL_MS * run.k) * (1 + 0.02 * (run.block or 0))
     cycle *= 1 + rng.gauss(0, 0.01)
-    return [run, Environment(run.run_id, "here", "cpu", "a test machine"),
-            *(request(run, cell, i, prompt, cycle) for i, prompt in enumerate(PROMPTS))]
+    return [
+        run,
+        Environment(run.run_id, "here", "cpu", "a test machine"),
+        *(request(run, cell, i, prompt, cycle) for i, prompt in enumerate(PROMPTS)),
+    ]
 
 
 def full() -> dict[str, list[list[Record]]]:
@@ -95,16 +152,32 @@ def full() -> dict[str, list[list[Record]]]:
     failed = run_of(name, order, 2, 5, status="failed", reason="the server ended by itself with exit code 1")
     runs.append([failed, Failure(failed.run_id, "died", str(failed.reason), "INFO loading\nERROR out of memory", 1.0)])
     odd = run_of(name, order + 1, 2, 5, valid=False, exclusion_reason="the canary ran 30% slower after it")
-    runs.append([*measured(odd, cell),
-                 Finding(name, odd.run_id, "", "canary-slow", "warning", 30.0, "%", "The canary ran 30% slower.",
-                         "Look for other programs on this machine.")])
+    runs.append(
+        [
+            *measured(odd, cell),
+            Finding(
+                name,
+                odd.run_id,
+                "",
+                "canary-slow",
+                "warning",
+                30.0,
+                "%",
+                "The canary ran 30% slower.",
+                "Look for other programs on this machine.",
+            ),
+        ]
+    )
     runs.append(measured(run_of(name, order + 2, None, 0, role="anchor"), cell))
     other = "two-cells"
     cells = [cell_of(other, 1), cell_of(other, 4)]
-    two = [[*measured(run_of(other, k, 0, k), cells[0]), *measured(run_of(other, k, 0, k), cells[1])[2:]]
-           for k in range(4)]
-    return {name: [[sweep_of(name), cell], *runs],
-            other: [[sweep_of(other, created_unix_s=1_780_000_000.0), *cells], *two]}
+    two = [
+        [*measured(run_of(other, k, 0, k), cells[0]), *measured(run_of(other, k, 0, k), cells[1])[2:]] for k in range(4)
+    ]
+    return {
+        name: [[sweep_of(name), cell], *runs],
+        other: [[sweep_of(other, created_unix_s=1_780_000_000.0), *cells], *two],
+    }
 
 
 def one_run() -> dict[str, list[list[Record]]]:

@@ -50,7 +50,13 @@ def test_no_traceback(page: str, kind: str, environments: Environments, monkeypa
     assert not app.exception
     assert app.title[0].value
     assert [link.proto.label for link in app.sidebar.get("page_link")] == [
-        "Overview", "Compare K", "Cycle fit", "Live", "Runs", "Data"]
+        "Overview",
+        "Compare K",
+        "Cycle fit",
+        "Live",
+        "Runs",
+        "Data",
+    ]
 
 
 @pytest.mark.parametrize("page", ["overview", "compare", "cycle", "live", "runs"])
@@ -74,7 +80,7 @@ def test_published_answer(environments: Environments, monkeypatch: pytest.Monkey
     assert "K=2, not resolved" in said
     assert "24.05 tok/s" in said
     table = app.table[0].value
-    assert table.loc[table["K"] == 4, "Decode throughput (tok/s)"].item() == "not measured"
+    assert table.loc[table["K"] == 4, "Decode throughput (tok/s)"].item() == "not known"
     throughput = figures(app)[0]
     curve = next(trace for trace in throughput["data"] if trace["name"] == "published-glm52-gb10")
     assert "error_y" not in curve or "array" not in curve["error_y"]  # single figures: no interval is drawn
@@ -93,8 +99,16 @@ def test_published_fit(environments: Environments, monkeypatch: pytest.MonkeyPat
 
 
 def test_link_is_the_state(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = visit(monkeypatch, environments["full"], "compare", sweep="two-cells", metric="cycle_ms", k="1,2",
-                base="1", **{"with": "published-glm52-gb10"})
+    app = visit(
+        monkeypatch,
+        environments["full"],
+        "compare",
+        sweep="two-cells",
+        metric="cycle_ms",
+        k="1,2",
+        base="1",
+        **{"with": "published-glm52-gb10"},
+    )
     assert app.sidebar.selectbox("sweep").value == "two-cells"
     assert app.multiselect("k").value == ["1", "2"]
     assert set(app.table[0].value["K"]) == {1, 2}
@@ -115,12 +129,21 @@ def test_unknown_values_in_a_link_fall_back(environments: Environments, monkeypa
     assert not app.exception
 
 
-@pytest.mark.parametrize(("kind", "said"), [
-    ("empty", "no sweep in these results"), ("missing", "no results here"), ("foreign", "not a Sounding database"),
-    ("not a database", "cannot be opened"), ("all failed", "No run of this sweep gave a figure"),
-])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("empty", "no sweep in these results"),
+        ("missing", "no results here"),
+        ("foreign", "not a Sounding database"),
+        ("not a database", "cannot be opened"),
+        ("all failed", "No run of this sweep gave a figure"),
+    ],
+)
 def test_nothing_to_show_is_explained(
-    kind: str, said: str, environments: Environments, monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    said: str,
+    environments: Environments,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     app = visit(monkeypatch, environments[kind], "overview")
     assert said in words(app)
@@ -146,7 +169,8 @@ def test_runs_show_the_evidence(environments: Environments, monkeypatch: pytest.
 
 
 def test_log_outside_the_data_directory_stays_unread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sweeps = one_run()
     (head, (run, *rest)) = sweeps["single"]
@@ -171,21 +195,40 @@ def test_a_new_snapshot_shows_up_without_restart(tmp_path: Path, monkeypatch: py
 
 def write_progress(data: Path, **changes: object) -> None:
     """progress.json of a sweep under way, as the sweep writes it."""
-    now = Progress(state="running", sweep="full", runs_total=8, run_id="full:r2b0k5a1", k=5, block=0, phase="measure",
-                   runs_done=2, requests_done=3, requests_total=10, eta_s=400.0, queue=("next-sweep",))
+    now = Progress(
+        state="running",
+        sweep="full",
+        runs_total=8,
+        run_id="full:r2b0k5a1",
+        k=5,
+        block=0,
+        phase="measure",
+        runs_done=2,
+        requests_done=3,
+        requests_total=10,
+        eta_s=400.0,
+        queue=("next-sweep",),
+    )
     (data / "progress.json").write_text(json.dumps({**asdict(now), **changes}))
 
 
-@pytest.mark.parametrize(("changes", "said", "unsaid"), [
-    ({}, "Running K=5, block 0: measuring", "Stale"),
-    ({"updated_unix_s": time.time() - 3600}, "Stale: it says running, but nothing was written for 1 h", "Left"),
-    ({"state": "failed", "message": "2 runs failed."}, "Failed. 2 runs failed.", "Running"),
-    ({"state": "done", "runs_done": 8, "queue": []}, "Done.", "Stale"),
-    ({"phase": "launch", "updated_unix_s": time.time() - 300}, "starting the server", "Stale"),
-    ({"nonsense": 1}, "No sweep has reported", "Running"),
-])
+@pytest.mark.parametrize(
+    ("changes", "said", "unsaid"),
+    [
+        ({}, "Running K=5, block 0: measuring", "Stale"),
+        ({"updated_unix_s": time.time() - 3600}, "Stale: it says running, but nothing was written for 1 h", "Left"),
+        ({"state": "failed", "message": "2 runs failed."}, "Failed. 2 runs failed.", "Running"),
+        ({"state": "done", "runs_done": 8, "queue": []}, "Done.", "Stale"),
+        ({"phase": "launch", "updated_unix_s": time.time() - 300}, "starting the server", "Stale"),
+        ({"nonsense": 1}, "No sweep has reported", "Running"),
+    ],
+)
 def test_live(
-    changes: dict[str, object], said: str, unsaid: str, environments: Environments, tmp_path: Path,
+    changes: dict[str, object],
+    said: str,
+    unsaid: str,
+    environments: Environments,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copy(Path(environments["full"]["SOUNDING_DATA"]) / "results.duckdb", tmp_path)
@@ -207,7 +250,12 @@ def test_live_without_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_data_offers_every_table(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
     app = visit(monkeypatch, environments["full"], "data", table="run")
     assert {"run", "request", "run_cell", "cycle_fit"} <= {
-        option.split(" ")[0] for option in app.selectbox("table").options}
+        option.split(" ")[0] for option in app.selectbox("table").options
+    }
     assert len(app.dataframe[0].value) > 27
     assert [button.proto.label for button in app.get("download_button")] == [
-        "Download CSV", "Download Parquet", "Download JSON", "Download results.duckdb"]
+        "Download CSV",
+        "Download Parquet",
+        "Download JSON",
+        "Download results.duckdb",
+    ]

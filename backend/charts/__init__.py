@@ -1,0 +1,14 @@
+"""DataFrame -> Plotly figure. No Streamlit, no statistics: values, bounds and reasons come in, pixels go out.
+
+An estimate table has a row per point: k, value, low, high, n, reason, and optionally series (one line each).
+A missing value is a gap that the axis title names; a bound that is missing is never drawn. Backgrounds are
+transparent and text carries no colour, so that the page's theme, light or dark, decides. The trace colours have
+at least 3:1 contrast on both, and each series has its own marker and dash, for readers who do not tell colours apart.
+"""
+
+from backend.charts.cycle import cycle_fit, drift
+from backend.charts.depth import depth_curve
+from backend.charts.order import STATUS, run_order
+from backend.charts.style import COLOURS, NEUTRAL, Axis, depth_names
+
+__all__ = ["COLOURS", "NEUTRAL", "STATUS", "Axis", "cycle_fit", "depth_curve", "depth_names", "drift", "run_order"]

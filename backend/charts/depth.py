@@ -1,0 +1,94 @@
+"""A quantity against draft depth K."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from backend.charts.style import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    NEUTRAL,
+    Axis,
+    depth_axis,
+    depth_names,
+    error_bars,
+    finish,
+    point_hover,
+)
+
+
+def depth_curve(
+    points: pd.DataFrame,
+    axis: Axis,
+    *,
+    name: str = "",
+    runs: pd.DataFrame | None = None,
+    reference: float | None = None,
+    reference_name: str = "K=0",
+    marked: int | None = None,
+    marked_name: str = "",
+    height: int = 420,
+) -> go.Figure:
+    """A quantity against K with intervals; single `runs` (k, value, hover) behind; a dashed `reference` line.
+
+    `points` is an estimate table; `marked` rings one K. Depths without a value are gaps, named under the axis.
+    """
+    figure = go.Figure()
+    points = points.assign(series=points.get("series", name)).sort_values(["series", "k"])
+    if runs is not None and len(runs):
+        figure.add_scatter(
+            x=runs["k"],
+            y=runs["value"],
+            mode="markers",
+            name="single runs",
+            text=runs["hover"],
+            hovertemplate="%{text}<extra></extra>",
+            marker={"color": NEUTRAL, "size": 6, "opacity": 0.6},
+        )
+    gaps: list[str] = []
+    groups = list(points.groupby("series", sort=False))
+    for index, (series, rows) in enumerate(groups):
+        colour = COLOURS[index % len(COLOURS)]
+        figure.add_scatter(
+            x=rows["k"],
+            y=rows["value"],
+            error_y=error_bars(rows, colour),
+            mode="lines+markers",
+            name=str(series),
+            connectgaps=False,
+            line={"color": colour, "width": 2, "dash": DASHES[index % len(DASHES)]},
+            marker={"color": colour, "size": 9, "symbol": MARKERS[index % len(MARKERS)]},
+            text=[point_hover(row, axis, str(series)) for _, row in rows.iterrows()],
+            hovertemplate="%{text}<extra></extra>",
+        )
+        missing = [int(k) for k in rows.loc[rows["value"].isna(), "k"]]
+        if missing:
+            gaps.append(f"no value at {depth_names(missing)}" + (f" ({series})" if len(groups) > 1 else ""))
+        ringed = rows[(rows["k"] == marked) & rows["value"].notna()]
+        if len(ringed):
+            figure.add_scatter(
+                x=ringed["k"],
+                y=ringed["value"],
+                mode="markers",
+                name=marked_name,
+                hoverinfo="skip",
+                marker={
+                    "color": "rgba(0,0,0,0)",
+                    "size": 19,
+                    "symbol": "circle",
+                    "line": {"color": COLOURS[1], "width": 2.5},
+                },
+            )
+    if reference is not None:
+        figure.add_hline(
+            y=reference,
+            line={"color": NEUTRAL, "dash": "dash", "width": 1.5},
+            annotation_text=f"{reference_name}: {axis.words(reference)}",
+            annotation_position="bottom right",
+        )
+    depth_axis(figure, [int(k) for k in points["k"]], "; ".join(gaps))
+    figure.update_yaxes(title=axis.title)
+    several = len(groups) > 1 or (runs is not None and len(runs) > 0) or marked is not None
+    return finish(figure, height, legend=several)

@@ -1,0 +1,55 @@
+"""Runs in the order they were started, and how they ended."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from backend.charts.style import COLOURS, NEUTRAL, finish
+
+STATUS = {  # how a run ended -> (marker, colour, words)
+    "done": ("circle", COLOURS[0], "done"),
+    "excluded": ("circle-open", COLOURS[0], "done, excluded"),
+    "running": ("star", COLOURS[2], "running"),
+    "failed": ("x", COLOURS[1], "failed"),
+    "interrupted": ("triangle-down-open", COLOURS[1], "interrupted"),
+}
+
+
+def run_order(runs: pd.DataFrame, *, height: int = 320) -> go.Figure:
+    """Runs in the order they were started: order_index, k, block, state (a key of STATUS), hover. Blocks are shaded."""
+    figure = go.Figure()
+    for number, (_, rows) in enumerate(runs.dropna(subset=["block"]).groupby("block")):
+        if number % 2 == 0:
+            figure.add_vrect(
+                x0=rows["order_index"].min() - 0.5,
+                x1=rows["order_index"].max() + 0.5,
+                line_width=0,
+                fillcolor=NEUTRAL,
+                opacity=0.12,
+                layer="below",
+            )
+        figure.add_annotation(
+            x=rows["order_index"].mean(),
+            y=1.0,
+            yref="paper",
+            yanchor="bottom",
+            showarrow=False,
+            text=f"block {rows['block'].iloc[0]:g}",
+        )
+    for state, (symbol, colour, words) in STATUS.items():
+        rows = runs[runs["state"] == state]
+        if len(rows):
+            figure.add_scatter(
+                x=rows["order_index"],
+                y=rows["k"],
+                mode="markers",
+                name=words,
+                text=rows["hover"],
+                hovertemplate="%{text}<extra></extra>",
+                marker={"symbol": symbol, "color": colour, "size": 11, "line": {"width": 2, "color": colour}},
+            )
+    figure.update_xaxes(title="Run order")
+    figure.update_yaxes(title="Draft depth K", tickmode="linear", tick0=0, dtick=1)
+    finish(figure, height, legend=True)
+    return figure.update_layout(legend={"y": 1.1}, margin={"t": 56})
