@@ -208,9 +208,9 @@ def acceptance_rates(sweep: str, as_json: bool, db: Path | None) -> None:
     depths = acceptance(frames.requests, frames.steps, frames.run_cells) if len(frames.requests) else []
     if as_json:
         reported = frames.positions.astype(object).where(frames.positions.notna(), None).to_dict("records")
-        print_json(frames, depths=[depth.to_dict() for depth in depths], reported=[] if depths else reported)
+        print_json(frames, depths=[depth.to_dict() for depth in depths], reported=reported)
         return
-    if not depths:
+    if not any(depth.positions for depth in depths):
         _reported_table(frames)
     for cell_id in dict.fromkeys(depth.cell_id for depth in depths):
         _acceptance_table(frames.title(cell_id), [depth for depth in depths if depth.cell_id == cell_id])

@@ -25,7 +25,8 @@ from backend.store.connection import small_copy
 from backend.store.database import EstimateRow, Store
 from backend.store.paths import BUNDLED_SNAPSHOT
 
-JOURNALED_CODES = frozenset({"clock-step"})  # seen while the run was made; the data alone do not show it
+# seen while a run was made or read: the stored data alone do not show them again
+JOURNALED_CODES = frozenset({"clock-step", "failed-requests"})
 ESTIMATE_FIELDS = tuple(field.name for field in fields(EstimateRow))
 
 

@@ -45,7 +45,7 @@ def test_k0_reads_right(both: Path) -> None:
     assert row["decode_tok_s"]["value"] == pytest.approx(642.79, abs=0.005)
     assert row["cycle_ms"]["value"] == pytest.approx(1.5557, abs=5e-5)
     assert (row["acceptance_length"]["value"], row["acceptance_rate"]["value"]) == (1.0, None)
-    assert (row["tokens_per_step"]["value"], row["acceptance"], row["flags"]) == (1.0, [], [])
+    assert (row["tokens_per_step"]["value"], row["acceptance"], row["flags"]) == (1.0, [], ["too-few-runs"])
 
 
 def test_k3_reads_right(both: Path) -> None:
@@ -56,7 +56,7 @@ def test_k3_reads_right(both: Path) -> None:
     assert [round(rate["value"], 4) for rate in row["acceptance"]] == [0.5860, 0.3289, 0.2212]
     assert row["acceptance_rate"]["value"] == pytest.approx(1361 / 3594)
     assert row["tokens_per_step"]["value"] == pytest.approx(2540 / 1198)
-    assert row["flags"] == []
+    assert row["flags"] == ["too-few-runs"]
 
 
 def test_concurrency_is_max_concurrency(both: Path) -> None:
@@ -160,7 +160,7 @@ def test_failed_requests_are_counted(tmp_path: Path) -> None:
     assert (row["n_requests"], row["n_errors"], row["decode_tok_s"]) == (2, 1, pytest.approx(10))
     errors = {r["request_index"]: r["error"] for r in table(tmp_path / "d", "request")}
     assert errors[1] == "TimeoutError: late"
-    assert only(tmp_path / "d")["flags"] == ["failed-requests"]
+    assert only(tmp_path / "d")["flags"] == ["failed-requests", "too-few-runs"]
     assert "1 requests failed (TimeoutError: late)" in imported.runs[0].notes[0]
 
 
@@ -177,7 +177,7 @@ def test_failed_requests_of_totals_are_counted(tmp_path: Path) -> None:
     told = {key: value for key, value in bench([11, 0], [[0.1] * 10, []]).items() if key not in DETAILED_ONLY}
     take(tmp_path / "d", written(tmp_path, told), k=0)
     row = only(tmp_path / "d")
-    assert (row["flags"], row["decode_tok_s"]["value"]) == (["failed-requests"], None)
+    assert (row["flags"], row["decode_tok_s"]["value"]) == (["failed-requests", "too-few-runs"], None)
 
 
 def test_above_concurrency_1_there_is_no_tok_s(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_summary_figures(smoke: SmokeSweep) -> None:
     assert sorted(rows) == [0, 1, 3]
     for k, row in rows.items():
         assert row["n_runs"] == 1
-        assert row["flags"] == []
+        assert row["flags"] in (["too-few-runs"], ["client-starved", "too-few-runs"])  # one block; a busy machine
         assert len(row["acceptance"]) == k
         total = 1 + sum(position["value"] for position in row["acceptance"])
         assert row["acceptance_length"]["value"] == pytest.approx(total, abs=1e-9)
