@@ -107,15 +107,28 @@ def test_removed_and_replaced_journals_take_their_rows_along(tmp_path: Path) -> 
         assert all(not rows for rows in dump(store).values())
 
 
+def test_a_journal_that_was_replaced_by_a_shorter_one_is_taken_in_afresh(tmp_path: Path) -> None:
+    """A restored backup, for instance: what the longer one held beyond it is gone."""
+    with open_store(tmp_path) as store:
+        fill(store, *EVERY_ROW)
+        (tmp_path / "journal" / SWEEP / "a.jsonl").write_bytes(to_line(run("a", 3)))
+        assert store.ingest().dropped_sweeps == (SWEEP,)
+        assert dump(store)["request"] == dump(store)["step"] == []
+        assert len(dump(store)["run"]) == 2
+
+
 def test_bundled_sweeps_are_always_there_and_an_own_one_of_that_name_goes_first(tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     for name in (SWEEP, "other"):
         (bundle / name).mkdir(parents=True)
         (bundle / name / "sweep.jsonl").write_bytes(to_line(sweep(sweep=name, description="bundled")))
+    (bundle / SWEEP / "bundled.jsonl").write_bytes(to_line(run("bundled", 1)))
     with open_store(tmp_path / "data", bundled={"demo": bundle, "published": tmp_path / "none"}) as store:
         store.ingest()
         assert [(row[0], row[3]) for row in dump(store)["sweep"]] == [("other", "bundled"), (SWEEP, "bundled")]
+        assert [row[0] for row in dump(store)["run"]] == ["s:bundled"]
         fill(store, sweep(description="own"), run("a", 1))
+        assert [row[0] for row in dump(store)["run"]] == ["s:a"]  # never pooled with the bundled runs
         assert [(row[0], row[3]) for row in dump(store)["sweep"]] == [("other", "bundled"), (SWEEP, "own")]
 
 
@@ -125,20 +138,6 @@ def test_the_bundled_study_is_in_every_data_directory(tmp_path: Path) -> None:
         store.publish()
     sweeps = queries.sweeps(queries.connect(tmp_path / "results.duckdb"))
     assert "published-glm52-gb10" in list(sweeps["sweep"])
-
-
-def test_opening_repairs_torn_lines_and_says_so(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        fill(store, *EVERY_ROW)
-    path = tmp_path / "journal" / SWEEP / "a.jsonl"
-    with path.open("ab") as file:
-        file.write(b'{"record": "Requ')
-    with open_store(tmp_path) as store:
-        assert [torn.path for torn in store.torn] == [path]
-        store.ingest()
-        assert len(dump(store)["request"]) == 2
-    with open_store(tmp_path) as store:
-        assert store.torn == []
 
 
 def test_estimates_are_replaced_whole_and_never_outlive_their_data(tmp_path: Path) -> None:

@@ -83,6 +83,17 @@ def test_publishing_leaves_only_the_snapshot_and_goes_on(tmp_path: Path) -> None
     assert {path.name for path in tmp_path.iterdir()} == {"journal", "live.duckdb", "results.duckdb", "writer.lock"}
 
 
+def test_publishing_does_not_touch_what_a_reader_has_open(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        fill(store, run("a", 1), *EVERY_ROW[:2])
+        first = queries.snapshot_key(store.publish())
+        old = queries.connect(store.snapshot)
+        fill(store, run("b", 1))
+        assert queries.snapshot_key(store.publish())[0] != first[0]  # another file under the same name
+        assert len(queries.runs(old, SWEEP)) == 1
+        assert len(queries.runs(queries.connect(store.snapshot), SWEEP)) == 2
+
+
 def test_a_failed_publish_keeps_the_old_snapshot_and_the_live_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backend.errors import Refused, StoreError
-from tests.store.store_samples import EVERY_ROW, dump, fill, open_store
+from tests.store.store_samples import EVERY_ROW, SWEEP, dump, fill, open_store
 
 
 def test_a_second_writer_is_refused_by_name_of_the_first(tmp_path: Path) -> None:
@@ -56,3 +56,17 @@ def test_a_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="File exists"):
         open_store(tmp_path / "file")
+
+
+def test_opening_repairs_torn_lines_and_says_so(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        fill(store, *EVERY_ROW)
+    path = tmp_path / "journal" / SWEEP / "a.jsonl"
+    with path.open("ab") as file:
+        file.write(b'{"record": "Requ')
+    with open_store(tmp_path) as store:
+        assert [torn.path for torn in store.torn] == [path]
+        store.ingest()
+        assert len(dump(store)["request"]) == 2
+    with open_store(tmp_path) as store:
+        assert store.torn == []
