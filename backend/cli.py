@@ -70,9 +70,14 @@ def sweep(spec_path: Path, name: str | None, resume: bool, dry_run: bool, data_d
         Store(_data_dir(data_dir, spec), code_version=publish.code_version()) as store,
         SweepMonitor() as monitor,
     ):
-        outcome = run_sweep(spec, spec_path.read_text(encoding="utf-8"), store, resume=resume, listener=monitor.listen)
-    for note in outcome.notes:
-        click.echo(f"note: {note}", err=True)
+        outcome = run_sweep(
+            spec,
+            spec_path.read_text(encoding="utf-8"),
+            store,
+            resume=resume,
+            listener=monitor.listen,
+            say=lambda note: click.echo(f"note: {note}", err=True),
+        )
     for run_id in outcome.missing:
         click.echo(f"no valid result: {run_id} (its reason is in table failure and on page Runs)", err=True)
     sys.exit(outcome.exit_code)

@@ -50,9 +50,18 @@ class Outcome:
         return 3 if self.missing else 0
 
 
-def run_sweep(spec: SweepSpec, spec_toml: str, store: Store, *, resume: bool, listener: Listener) -> Outcome:
+def run_sweep(
+    spec: SweepSpec,
+    spec_toml: str,
+    store: Store,
+    *,
+    resume: bool,
+    listener: Listener,
+    say: Callable[[str], None] = lambda _note: None,
+) -> Outcome:
     """Run what is left of a sweep in its stored order. `store` is held by us: one data directory, one writer.
 
+    `say` is told at once what was found and put right (torn lines, a server left behind); the outcome has it too.
     Raises Refused before anything is written (existing name, other spec, busy port, a leftover server that cannot be
     ended), Interrupted after the run under way was marked, StoreError when the journal cannot be written.
     """
@@ -60,6 +69,8 @@ def run_sweep(spec: SweepSpec, spec_toml: str, store: Store, *, resume: bool, li
     history, runs = read_history(spec, spec_toml, store, resume=resume), plan(spec)
     lease_path = (store.data_dir / LEASE_FILE).resolve()  # it is a mark in the server's environment: never relative
     notes = [*map(str, store.torn), *_end_leftover(spec, lease_path)]
+    for note in notes:
+        say(note)
     check_port(spec)
     write_head(spec, store, history)
     left = [planned for planned in runs if not history.finished(planned)]
@@ -77,7 +88,9 @@ def run_sweep(spec: SweepSpec, spec_toml: str, store: Store, *, resume: bool, li
         except StoreError as error:
             progress.update(state="failed", phase=None, message=str(error), eta_s=None)
             raise
-    notes += [loop.stopped_early] if loop.stopped_early else []
+    if loop.stopped_early:
+        notes.append(loop.stopped_early)
+        say(loop.stopped_early)
     state = "failed" if missing and len(missing) == len(left) else "done"
     progress.update(state=state, phase=None, run_id=None, k=None, block=None, eta_s=None, message=loop.stopped_early)
     return Outcome(progress.now.runs_done, progress.now.runs_failed, tuple(missing), tuple(notes))
