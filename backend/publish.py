@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from backend.analysis.checks import run_checks
+from backend.analysis.checks import COMPARES_RUNS, run_checks
 from backend.analysis.checks_counters import counter_findings
 from backend.analysis.checks_requests import request_findings
 from backend.analysis.summary import headline_estimates
@@ -25,8 +25,6 @@ from backend.store.connection import small_copy
 from backend.store.database import EstimateRow, Store
 from backend.store.paths import BUNDLED_SNAPSHOT
 
-# seen while a run was made or read: the stored data alone do not show them again
-JOURNALED_CODES = frozenset({"clock-step", "failed-requests"})
 ESTIMATE_FIELDS = tuple(field.name for field in fields(EstimateRow))
 
 
@@ -45,7 +43,7 @@ def publish(store: Store) -> list[str]:
     for sweep in changed:
         with store.reading() as con:
             findings, estimates = _findings(con, sweep), _estimates(con, sweep, store.code_version)
-        store.replace_findings(sweep, findings, keep=JOURNALED_CODES)
+        store.replace_findings(sweep, findings, comparing=COMPARES_RUNS)
         store.replace_estimates(sweep, estimates)
     store.publish()
     return changed

@@ -21,6 +21,8 @@ EXCLUDES = frozenset({
     "counter-reset", "prefix-cache-hits", "foreign-requests", "client-starved", "clocks-disagree", "canary-changed",
     "canary-slow", "counters-disagree", "rate-identity", "token-accounting", "impossible-counts",
 })
+# Findings about a run that depend on the sweep's other runs, so they change as runs are added.
+COMPARES_RUNS = frozenset({"spread", "canary-slow"})
 
 
 def run_checks(

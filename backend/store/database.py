@@ -155,17 +155,18 @@ class Store:
                 self._con.execute("DELETE FROM estimate WHERE sweep = ?", [sweep])
                 ingest.insert(self._con, "estimate", table)
 
-    def replace_findings(self, sweep: str, found: Sequence[Finding], *, keep: Collection[str]) -> None:
-        """Put these findings in place of all that the sweep had, but for those whose code is in `keep`.
+    def replace_findings(self, sweep: str, found: Sequence[Finding], *, comparing: Collection[str]) -> None:
+        """Put these findings in place of those about the whole sweep and those that compare its runs.
 
-        Checks over a whole sweep are made anew from the data, as estimates are. Raises StoreError.
+        Such findings change with every further run, so they are made anew, as estimates are. What the journal says of
+        a single run stays, unless `found` has the same key. `comparing`: codes of run findings that compare runs.
+        Raises StoreError.
         """
         with self._guard, _database_faults(self.live):
             table = arrow_table(Finding, found)
             with connection.transaction(self._con):
-                self._con.execute(
-                    "DELETE FROM finding WHERE sweep = ? AND NOT list_contains(?, code)", [sweep, list(keep)]
-                )
+                made_anew = "DELETE FROM finding WHERE sweep = ? AND (run_id = '' OR list_contains(?, code))"
+                self._con.execute(made_anew, [sweep, list(comparing)])
                 ingest.insert(self._con, "finding", table)
 
     def stale_sweeps(self) -> list[str]:

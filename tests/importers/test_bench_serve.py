@@ -83,7 +83,8 @@ def test_accounting_of_k3(tmp_path: Path) -> None:
     assert (row["drafted_steps"], row["drafted_tokens"], row["accepted_tokens"]) == (1198, 3594, 1361)
     assert (row["steps"], row["tokens_after_first"], row["overshoot_tokens"]) == (1198, 2540, 19)
     assert 1e3 * row["acceptance_length"] / row["cycle_ms"] == pytest.approx(601.4, abs=0.05)
-    assert (row["n_requests"], row["n_errors"], table(tmp_path, "finding")) == (20, 0, [])
+    assert (row["n_requests"], row["n_errors"]) == (20, 0)
+    assert [finding["code"] for finding in table(tmp_path, "finding")] == ["too-few-runs"]
     requests = sorted(table(tmp_path, "request"), key=lambda row: row["request_index"])
     assert {(r["clock"], r["output_tokens"]) for r in requests} == {("client", 128)}
     assert [r["steps"] for r in requests][:3] == [38, 37, 46]
@@ -94,8 +95,8 @@ def test_overshoot_up_to_k_times_requests(tmp_path: Path, accepted: int, valid: 
     path = written(tmp_path, result(spec_decode_accepted_tokens=accepted))
     imported = take(tmp_path / "data", path)
     assert imported.runs[0].run.valid is valid
-    codes = [row["code"] for row in table(tmp_path / "data", "finding")]
-    assert codes == ([] if valid else ["token-accounting"])
+    codes = {row["code"] for row in table(tmp_path / "data", "finding")}
+    assert ("token-accounting" in codes) is not valid
 
 
 def test_more_accepted_than_drafted_is_shown_and_excluded(tmp_path: Path) -> None:
