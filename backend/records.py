@@ -282,10 +282,13 @@ def steps_of(request: Request) -> Iterator[Step]:
     if request.step_drafted is None or request.step_accepted is None:
         return
     every_step_drafted = request.steps is not None and request.steps == request.drafted_steps
-    start = 1  # the prefill emitted token 0
+    tokens = request.token_ids if every_step_drafted else None
+    running = hashlib.blake2b(f"{request.prompt_id}|".encode(), digest_size=8)  # `token_hash`, grown step by step
+    start, hashed = 1, 0  # the prefill emitted token 0
     for index, (drafted, accepted) in enumerate(zip(request.step_drafted, request.step_accepted, strict=True)):
-        prefix = None
-        if every_step_drafted and request.token_ids is not None:
-            prefix = token_hash(request.prompt_id, request.token_ids[:start])
+        if tokens is not None and tokens[hashed:start]:
+            running.update((("," if hashed else "") + ",".join(map(str, tokens[hashed:start]))).encode())
+            hashed = min(start, len(tokens))
+        prefix = running.hexdigest() if tokens is not None else None
         yield Step(request.request_id, index, start if every_step_drafted else None, prefix, drafted, accepted)
         start += accepted + 1
