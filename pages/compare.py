@@ -38,19 +38,10 @@ axis = AXES[metric]
 
 rows = []
 for sweep in [view.name, *others]:
-    cells = view.snapshot.of_sweep("cells", sweep).set_index("cell_id")
-    summary = view.snapshot.summary(sweep)
-    several = len({row.cell_id for row in summary}) > 1
-    for row in summary:
-        name = f"{sweep} ({sources[sweep]})" + (f", {terms.cell_name(cells.loc[row.cell_id])}" if several else "")
-        rows.append(
-            {
-                "series": name,
-                "cell_id": row.cell_id,
-                "runs": row.n_runs,
-                **terms.estimate_row(row.figures()[metric], k=row.k),
-            }
-        )
+    cells = terms.cell_names(view.snapshot.of_sweep("cells", sweep), whole=False)
+    for row in view.snapshot.summary(sweep):
+        series = ", ".join(filter(None, (f"{sweep} ({sources[sweep]})", cells[row.cell_id])))
+        rows.append({"series": series, "cell_id": row.cell_id, **terms.estimate_row(row.figures()[metric], k=row.k)})
 points = pd.DataFrame(rows)
 
 depths = [str(k) for k in sorted({int(k) for k in points["k"]})]

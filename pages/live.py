@@ -67,15 +67,13 @@ def follow() -> None:
             min(1.0, now.requests_done / now.requests_total),
             f"Requests of this run: {now.requests_done} of {now.requests_total}",
         )
-    facts = {"Started": terms.when(now.started_unix_s), "Last written": f"{terms.lasting(silent_s)} ago"}
+    facts = {"Last written": f"{terms.lasting(silent_s)} ago"}
     if running and not stale:
-        facts["Left"] = terms.lasting(now.eta_s)
+        under_way_s = now.updated_unix_s - now.started_unix_s
+        facts = {"Under way for": terms.lasting(under_way_s), "Left": terms.lasting(now.eta_s), **facts}
     for place, (label, value) in zip(st.columns(len(facts)), facts.items(), strict=True):
         place.metric(label, value, border=True)
-    if running and now.message:
-        st.caption(now.message)
-    if view.sweep is not None and now.sweep and now.sweep != view.name and now.sweep in known:
-        st.page_link("pages/live.py", label=f"Show the stored runs of {now.sweep}", query_params={"sweep": now.sweep})
+    st.caption(" ".join(filter(None, (f"Started {terms.when(now.started_unix_s)}.", now.message if running else ""))))
     if now.queue:
         st.markdown("Waiting: " + ", ".join(f"`{name}`" for name in now.queue))
 

@@ -36,7 +36,7 @@ def depth_curve(
     `points` is an estimate table; `marked` rings one K. Depths without a value are gaps, named under the axis.
     """
     figure = go.Figure()
-    points = points.assign(series=points.get("series", name)).sort_values(["series", "k"])
+    points = points.assign(series=points.get("series", name))
     if runs is not None and len(runs):
         figure.add_scatter(
             x=runs["k"],
@@ -49,7 +49,8 @@ def depth_curve(
         )
     gaps: list[str] = []
     groups = list(points.groupby("series", sort=False))
-    for index, (series, rows) in enumerate(groups):
+    for index, (series, unsorted) in enumerate(groups):
+        rows = unsorted.sort_values("k")
         colour = COLOURS[index % len(COLOURS)]
         figure.add_scatter(
             x=rows["k"],

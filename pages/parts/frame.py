@@ -138,7 +138,7 @@ def choose_cell(view: View) -> str | None:
     )
     if cells.empty:
         return None
-    names = {str(cell["cell_id"]): terms.cell_name(cell) for _, cell in cells.iterrows()}
+    names = terms.cell_names(cells)
     if len(names) == 1:
         cell_id, name = next(iter(names.items()))
         st.caption(f"Cell: {name}")

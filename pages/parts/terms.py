@@ -111,11 +111,20 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def cell_name(cell: pd.Series) -> str:
-    """A measuring condition in words: "concurrency 1, prompts as written, mixed"."""
-    context = cell["context_tokens"]
-    written = "prompts as written" if pd.isna(context) else f"context {int(context)} tokens"
-    return f"concurrency {int(cell['concurrency'])}, {written}, {cell['workload']}"
+def cell_names(cells: pd.DataFrame, *, whole: bool = True) -> dict[str, str]:
+    """Measuring conditions in words: "concurrency 1, prompts as written, mixed"; not `whole`: only what differs."""
+    parts = pd.DataFrame(
+        {
+            "concurrency": [f"concurrency {int(c)}" for c in cells["concurrency"]],
+            "context": [
+                "prompts as written" if pd.isna(c) else f"context {int(c)} tokens" for c in cells["context_tokens"]
+            ],
+            "workload": list(cells["workload"]),
+        }
+    )
+    shown = [column for column in parts if whole or parts[column].nunique() > 1]
+    words = parts[shown].agg(", ".join, axis="columns") if shown else [""] * len(parts)
+    return {str(cell_id): text for cell_id, text in zip(cells["cell_id"], words, strict=True)}
 
 
 def turned(change: Estimate) -> Estimate:

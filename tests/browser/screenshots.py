@@ -10,8 +10,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from playwright.sync_api import sync_playwright
 
 from tests.browser.viewer_server import PAGES, ROOT, WITH_CHART, launch, settle, viewer

@@ -35,7 +35,7 @@ READY_S = 30.0
 
 def chromium_path() -> str:
     """Debian's Chromium. `make test` installs it; without it the tests fail, they are not skipped."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:
         raise FileNotFoundError("Chromium is not installed: apt-get install chromium fonts-dejavu")
     return path
