@@ -1,0 +1,24 @@
+"""`make bench`: our performance and honesty figures, printed as ratios to their targets where they have one.
+
+`python -m tests.bench [PART ...]`; parts: sweep (where a sweep's wall time goes), analysis (time, coverage; long).
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+
+PARTS = {"sweep": "tests.bench.bench_sweep", "analysis": "tests.bench.bench_analysis"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
+    for part in parser.parse_args().parts:
+        sys.argv = [PARTS[part]]  # each part has options of its own, here its defaults
+        runpy.run_module(PARTS[part], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
