@@ -93,6 +93,7 @@ def carry_out(means: Means, planned: PlannedRun, run: Run, append: Append) -> tu
             ready = server.wait_ready()
             run = replace(run, server_start_s=ready.server_start_s, reported_k=ready.reported_k)
             means.before_measuring()
+            means.progress.update(phase="warmup")
             _measure_cells(means, planned, run, server, ready, append)
     except RunFailed as failed:
         failure = _with_evidence(failed, server)

@@ -37,6 +37,7 @@ CRASH_PAUSE_S, CRASHES = (
     60.0,
     3,
 )  # a sweep that ends by itself (full disk, out of memory) is resumed; this often in vain
+STALE_S = 3600.0
 BLANK = Progress("idle", "", 0)
 
 
@@ -91,6 +92,9 @@ class Worker:
         for name in (RUNNING, DONE, FAILED):
             (self.queue / name).mkdir(parents=True, exist_ok=True)
         lock = WriterLock(self.queue)
+        for path in self.queue.glob("*.tmp"):  # of an enqueue that was killed, not of one under way
+            if time.time() - path.stat().st_mtime > STALE_S:
+                path.unlink()
         before = {number: signal.signal(number, self._end) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             self._say(f"worker: waiting for specs in {self.queue}")

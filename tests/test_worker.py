@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -205,3 +206,28 @@ def test_a_worker_for_real(standin_spec: Write, tmp_path: Path) -> None:
         process.join(10)
     assert places(data) == {"done": ["a", "b"]}, output.read_text()
     assert sorted((run.sweep, run.k) for run in runs(data) if run.valid) == [("a", 0), ("a", 2), ("b", 1)]
+
+
+def test_a_killed_worker_leaves_its_sweep_to_end(standin_spec: Write, tmp_path: Path) -> None:
+    """kill -9 of the worker alone: its sweep goes on, the next worker waits for it and repeats nothing."""
+    data, output = tmp_path / "data", tmp_path / "output.txt"
+    enqueue(standin_spec(name="a", depths=(0, 1), fault="slow ms=10", prompts=16), data)
+    with running(["worker", "--data", str(data)], output) as process:
+        wait_for(lambda: (data / "progress.json").exists() and '"measure"' in (data / "progress.json").read_text(), 60)
+        process.kill()
+    with running(["worker", "--data", str(data)], output):
+        wait_for(lambda: places(data) == {"done": ["a"]}, 90)
+    exits = [run.attempt for run in runs(data) if run.status == "done" and run.valid]
+    assert len(exits) == 2
+    assert {run.status for run in runs(data)} == {"done"}
+    assert left_over(data) == []
+
+
+def test_what_a_killed_enqueue_left_is_swept(tmp_path: Path) -> None:
+    queue = tmp_path / "data" / "queue"
+    write_spec(queue, name="a")
+    for name, age_s in (("old.tmp", 7200), ("new.tmp", 0)):
+        (queue / name).write_text("half a spec")
+        os.utime(queue / name, (time.time() - age_s,) * 2)
+    Scripted(tmp_path / "data", 0).work()
+    assert [path.name for path in queue.glob("*.tmp")] == ["new.tmp"]
