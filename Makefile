@@ -1,6 +1,6 @@
 # The commands the project keeps true. Everything installs into .venv, .venv-vllm and build/ of this folder, except
 # Chromium (browser tests), which comes from the system's packages.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PORT ?= 8501
 BIN := .venv/bin
 DEMO_SPEC := data/specs/demo-vllm-cpu.toml
@@ -53,7 +53,7 @@ check: .venv/.dev  ## ruff, mypy, import rules, fast tests
 test: .venv/.dev .venv-vllm/.done chromium  ## all tests: real vLLM, real Chromium
 	$(BIN)/python -m pytest
 
-models: .venv-vllm/.done  ## train the tiny pair again (about 30 minutes on 2 cores), into build/models
+models: .venv-vllm/.done  ## train the tiny pair again (hours on 2 cores), into build/models
 	.venv-vllm/bin/python data/models/train.py
 
 bench: .venv/.dev  ## our performance figures, as ratios

@@ -17,7 +17,8 @@ from backend.store.database import Store
 
 KILLED = "the sweep was killed during this run (kill -9, out of memory or power cut); it is redone from its launch"
 
-# What may differ between a sweep and its resumption: names and patience, nothing that changes what is measured.
+# What may differ between a sweep and its resumption: names and patience, nothing that changes what is measured, and
+# more blocks than before (see `changed_keys`): that is how a sweep gets the replication that its checks ask for.
 FREE_KEYS = frozenset({"name", "description", "data_dir", "expect", "reference_depths"})
 FREE_SERVER_KEYS = frozenset(
     {
@@ -41,11 +42,16 @@ class History:
 
     def finished(self, planned: PlannedRun) -> bool:
         """Whether this planned run has a valid result."""
-        return any(run.status == "done" and run.valid for run in self.runs.get(planned.order_index, ()))
+        return any(run.status == "done" and run.valid for run in self._of(planned))
 
     def attempts(self, planned: PlannedRun) -> int:
         """How often it was launched so far."""
-        return max((run.attempt for run in self.runs.get(planned.order_index, ())), default=0)
+        return max((run.attempt for run in self._of(planned)), default=0)
+
+    def _of(self, planned: PlannedRun) -> list[Run]:
+        """Its launches so far. More blocks move the last anchor to a later place, so the place alone does not tell."""
+        place = (planned.block, planned.k, planned.role)
+        return [run for run in self.runs.get(planned.order_index, ()) if (run.block, run.k, run.role) == place]
 
     def killed(self) -> list[Run]:
         """Runs that a killed sweep left without an end."""
@@ -60,7 +66,7 @@ def read_history(spec: SweepSpec, spec_toml: str, store: Store, *, resume: bool)
         )
     files = sorted((store.roots["own"] / spec.name).glob("*.jsonl"))
     records = [record for path in files for record in journal.read(path).records]
-    stored = next((record for record in records if isinstance(record, Sweep)), None)
+    stored = next((record for record in reversed(records) if isinstance(record, Sweep)), None)
     if stored is None:
         return History((sweep_record(spec, spec_toml), *spec.cells()), {})
     if not resume:
@@ -80,7 +86,10 @@ def read_history(spec: SweepSpec, spec_toml: str, store: Store, *, resume: bool)
     for run in latest.values():
         if run.order_index is not None:
             runs[run.order_index] = (*runs.get(run.order_index, ()), run)
-    return History(tuple(cell for cell in spec.cells() if cell.cell_id not in known), runs)
+    head: list[Sweep | Cell] = [cell for cell in spec.cells() if cell.cell_id not in known]
+    if stored.blocks != spec.blocks:
+        head.append(replace(stored, blocks=spec.blocks, spec_toml=spec_toml))
+    return History(tuple(head), runs)
 
 
 def write_head(spec: SweepSpec, store: Store, history: History) -> None:
@@ -94,9 +103,10 @@ def write_head(spec: SweepSpec, store: Store, history: History) -> None:
 
 
 def changed_keys(old_toml: str, new_toml: str) -> list[str]:
-    """Keys whose change would make another experiment of it."""
+    """Keys whose change would make another experiment of it; more blocks do not."""
     old, new = tomllib.loads(old_toml), tomllib.loads(new_toml)
-    changed = [key for key in sorted({*old, *new} - FREE_KEYS - {"server"}) if old.get(key) != new.get(key)]
+    free = FREE_KEYS | ({"blocks"} if new.get("blocks", 0) >= old.get("blocks", 0) else set())
+    changed = [key for key in sorted({*old, *new} - free - {"server"}) if old.get(key) != new.get(key)]
     old_server, new_server = old.get("server", {}), new.get("server", {})
     keys = sorted({*old_server, *new_server} - FREE_SERVER_KEYS)
     return changed + [f"server.{key}" for key in keys if old_server.get(key) != new_server.get(key)]
