@@ -19,9 +19,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def address(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the viewer prints."""
+    return tmp_path_factory.mktemp("log") / "viewer.log"
+
+
+@pytest.fixture(scope="session")
+def address(data: Path, log: Path) -> Iterator[str]:
     """A viewer on it."""
-    with viewer({"SOUNDING_DATA": str(data)}, tmp_path_factory.mktemp("log") / "viewer.log") as url:
+    with viewer({"SOUNDING_DATA": str(data)}, log) as url:
         yield url
 
 

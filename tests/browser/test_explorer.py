@@ -235,3 +235,10 @@ def test_a_public_name_is_refused(address: str, browser: Browser) -> None:
     expect(tab.get_by_text("does not answer to the name in your address bar")).to_be_visible()
     assert tab.locator(".js-plotly-plot").count() == 0
     rebound.close()
+
+
+def test_the_server_asks_nobody_for_its_own_address(address: str, log: Path) -> None:
+    said = log.read_text()
+    assert "URL: http://localhost:" in said
+    assert "external" not in said.lower()
+    assert "Traceback" not in said

@@ -57,15 +57,7 @@ def free_port() -> int:
 def viewer(environment: Mapping[str, str], log: Path) -> Iterator[str]:
     """Start the explorer on a free port; its address once /_stcore/health says "ok"."""
     port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "streamlit",
-        "run",
-        "app.py",
-        f"--server.port={port}",
-        "--server.address=127.0.0.1",
-    ]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SOUNDING_", "STREAMLIT_"))}
     with log.open("wb") as output:
         process = subprocess.Popen(
