@@ -23,7 +23,7 @@ NAME = "killed-vllm"  # the reader looks at sweeps of this kind
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_five_kills_of_real_vllm(tmp_path: Path) -> None:
-    """While loading (twice), in the warm-up or MEASURE, while stopping, and with the API server killed as well."""
+    """While loading, while measuring, in the next start, with the API server killed as well, and while stopping."""
     data, output, spec = tmp_path / "data", tmp_path / "output.txt", tmp_path / "spec.toml"
     text = (ROOT / "data" / "specs" / "smoke.toml").read_text().replace("port = 18941", f"port = {PORT}")
     # exclusions are off here (see harness), so that a busy machine does not lengthen the test
@@ -47,6 +47,10 @@ def test_five_kills_of_real_vllm(tmp_path: Path) -> None:
         before = len(records(data))
         return bool(wait_for(lambda: len(records(data)) > before + 4, 240))
 
+    def in_the_next_start() -> bool:
+        wait_for(done, 240)
+        return loading(3)()
+
     def stopping() -> bool:
         return bool(wait_for(lambda: '"stop"' in (data / "progress.json").read_text(), 240))
 
@@ -58,7 +62,7 @@ def test_five_kills_of_real_vllm(tmp_path: Path) -> None:
         os.kill(lease.pid, signal.SIGKILL)
         return True
 
-    moments = (loading(1), loading(8), measured, api_server_killed_too, stopping)
+    moments = (loading(8), measured, in_the_next_start, api_server_killed_too, stopping)
     with Reader(data / "results.duckdb") as reader:
         for kill_now in moments:
             process = start(command, output)
@@ -75,7 +79,8 @@ def test_five_kills_of_real_vllm(tmp_path: Path) -> None:
         assert process.exitcode == 0, output.read_text()[-3000:]
         time.sleep(0.5)
     kept = runs(data)
-    print(f"{reader.reads} reads, {len(kept)} launches, {[(run.k, run.attempt, run.status) for run in kept]}")
+    attempts = [(run.k, run.attempt, run.status) for run in kept]
+    print(f"{lost} of {len(finished)} finished runs lost in kills, {reader.reads} reads, launches {attempts}")
     assert lost == 0
     assert finished <= done()
     assert sorted(run.k for run in kept if run.status == "done") == [0, 1, 3]  # each once, none repeated
