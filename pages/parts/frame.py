@@ -53,7 +53,7 @@ def open_page(title: str, *, needs: Literal["sweep", "snapshot", "nothing"] = "s
         st.error(
             "This explorer does not answer to the name in your address bar, as a protection of lab networks against "
             "DNS rebinding. Use the machine's address, or start it with "
-            "`STREAMLIT_SERVER_ALLOWED_HOSTS='[\"that.name\"]'`."
+            "`STREAMLIT_SERVER_ALLOWED_HOSTS='that.name localhost'`."
         )
         st.stop()
     st.title(title, anchor=False)

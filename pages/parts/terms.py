@@ -106,6 +106,12 @@ def lasting(seconds: float | None) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
+def sentences(*parts: str) -> str:
+    """Findings and advice as sentences: each with a capital and a full stop."""
+    whole = [part.strip() for part in parts if part.strip()]
+    return " ".join(part[0].upper() + part[1:] + ("" if part[-1] in ".!?" else ".") for part in whole)
+
+
 def plural(count: int, noun: str) -> str:
     """ "1 run", "3 runs"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
