@@ -42,12 +42,12 @@ class Scripted(Worker):
 
 
 def places(data: Path) -> dict[str, list[str]]:
-    """Names of the specs, by where they lie."""
+    """Names of the specs, by where they lie (enqueue writes TIMEZ-NAME.toml)."""
     queue = data / "queue"
     return {
-        name: sorted(load(path).name if folder != queue / "failed" else path.name for path in folder.glob("*.toml"))
+        name: sorted(path.stem.split("Z-")[-1] for path in folder.glob("*.toml"))
         for name, folder in {"queue": queue, **{n: queue / n for n in ("running", "done", "failed")}}.items()
-        if list(folder.glob("*.toml"))
+        if any(folder.glob("*.toml"))
     }
 
 
@@ -93,7 +93,7 @@ def test_a_bad_spec_fails_with_its_reason_and_the_worker_goes_on(tmp_path: Path)
     (queue / "a-worse.toml").write_bytes(b"\xff\xfe")
     working = Scripted(tmp_path / "data", 0)
     working.work()
-    assert places(tmp_path / "data") == {"done": ["b-good"], "failed": ["a-bad.toml", "a-worse.toml"]}
+    assert places(tmp_path / "data") == {"done": ["b-good"], "failed": ["a-bad", "a-worse"]}
     assert "did you mean 'depths'?" in (queue / "failed" / "a-bad.reason").read_text()
     assert len((queue / "failed" / "a-bad.reason").read_text().splitlines()) == 1
 
@@ -117,7 +117,7 @@ def test_how_a_sweep_fails(tmp_path: Path, codes: tuple[int, ...], words: str, r
     write_spec(queue, name="b")
     working = Scripted(tmp_path / "data", *codes, words=words)
     working.work()
-    assert places(tmp_path / "data") == {"failed": ["a.toml"], "done": ["b"]}
+    assert places(tmp_path / "data") == {"failed": ["a"], "done": ["b"]}
     assert (queue / "failed" / "a.reason").read_text() == reason + "\n"
 
 
