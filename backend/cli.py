@@ -96,9 +96,12 @@ def _print_plan(spec: SweepSpec) -> None:
 @cli.command()
 @DATA_OPTION
 @click.option("--bundle", is_flag=True, help="Rebuild the bundled snapshot data/demo/results.duckdb instead.")
-def rebuild(data_dir: Path | None, bundle: bool) -> None:
+@click.option("--adopt", type=click.Path(path_type=Path), help="First take this journal folder into the bundle.")
+def rebuild(data_dir: Path | None, bundle: bool, adopt: Path | None) -> None:
     """Make the databases anew from the journals, which are the truth."""
-    if bundle:
+    if adopt is not None:
+        publish.adopt(adopt)
+    if bundle or adopt is not None:
         sweeps = publish.bundle()
     else:
         with Store(_data_dir(data_dir), code_version=publish.code_version(), fresh=True) as store:

@@ -17,9 +17,11 @@ from backend.analysis.compare import compare
 from backend.analysis.comparison import Comparison
 from backend.analysis.cycle_model import CycleFit, fit_cycle, fit_json
 from backend.analysis.export import per_batch_size, static_depth
+from backend.analysis.gain_report import gain_reports
 from backend.analysis.selection import by_cell
 from backend.analysis.sentence import answer_sentence
 from backend.analysis.summary import KSummary, summarise
+from backend.analysis.trend import implied_power_w, trend
 from backend.store import queries
 from backend.terminal import figure, say, show
 
@@ -91,7 +93,8 @@ def summary(sweep: str, as_json: bool, db: Path | None) -> None:
     for cell_id in dict.fromkeys(row.cell_id for row in rows):
         _summary_table(frames, cell_id, [row for row in rows if row.cell_id == cell_id])
     for finding in frames.findings.itertuples():
-        say(f"{finding.severity} {finding.code} {finding.run_id}: {finding.message}")
+        if finding.severity != "info":  # those are in the snapshot and on page Runs
+            say(f"{finding.severity} {finding.code} {finding.run_id}: {finding.message}".replace(" :", ":"))
 
 
 def _summary_table(frames: Frames, cell_id: str, rows: list[KSummary]) -> None:
@@ -166,11 +169,15 @@ def compare_depths(sweep: str, as_json: bool, db: Path | None, categories: bool)
             cells=[{**cell.to_dict(), "answer": answer_sentence(cell, source=frames.source)} for cell in cells],
             categories={name: [cell.to_dict() for cell in found] for name, found in inside.items()},
             static=[static_depth(cell) for cell in cells],
+            power_trend=[trend(implied_power_w(rows)).to_dict() for _, rows in by_cell(frames.run_cells)],
             per_batch_size=per_batch_size(cells),
         )
         return
     for cell in cells:
         _comparison_table(frames.title(cell.cell_id), cell, answer_sentence(cell, source=frames.source))
+    for _, rows in by_cell(frames.run_cells):
+        if rows["power_w"].notna().any():
+            say(trend(implied_power_w(rows)).words)
     for name, found in inside.items():
         for cell in found:
             _comparison_table(f"{frames.title(cell.cell_id)}, category {name}", cell, answer_sentence(cell))
@@ -191,7 +198,7 @@ def _comparison_table(title: str, cell: Comparison, answer: str) -> None:
                 f"{depth.decode_tok_s:.4g}",
                 figure(depth.loss_percent),
                 depth.verdict,
-                "-" if depth.p_best is None else f"{depth.p_best:.2f}",
+                _probability(depth.p_best),
                 figure(against_0[depth.k].change_percent) if depth.k in against_0 else "-",
             )
             for depth in cell.depths
@@ -200,20 +207,36 @@ def _comparison_table(title: str, cell: Comparison, answer: str) -> None:
     )
 
 
+def _probability(p: float | None) -> str:
+    """Two digits; never the 0 or 1 that a number of draws cannot give."""
+    if p is None:
+        return "-"
+    return "<0.01" if p < 0.01 else ">0.99" if p > 0.99 else f"{p:.2f}"
+
+
 @click.command("acceptance")
 @reader
 def acceptance_rates(sweep: str, as_json: bool, db: Path | None) -> None:
     """Survival, conditional and per-drafted rates of SWEEP by draft position, with intervals over prompts."""
     frames = read(sweep, db)
     depths = acceptance(frames.requests, frames.steps, frames.run_cells) if len(frames.requests) else []
+    gains = gain_reports(frames.run_cells, requests=frames.requests, steps=frames.steps, positions=frames.positions)
     if as_json:
         reported = frames.positions.astype(object).where(frames.positions.notna(), None).to_dict("records")
-        print_json(frames, depths=[depth.to_dict() for depth in depths], reported=reported)
+        print_json(
+            frames,
+            depths=[depth.to_dict() for depth in depths],
+            reported=reported,
+            gains=[report.to_dict() for report in gains],
+        )
         return
     if not any(depth.positions for depth in depths):
         _reported_table(frames)
     for cell_id in dict.fromkeys(depth.cell_id for depth in depths):
         _acceptance_table(frames.title(cell_id), [depth for depth in depths if depth.cell_id == cell_id])
+    for report in gains:
+        for words in report.words:
+            say(words)
 
 
 def _acceptance_table(title: str, depths: list[DepthAcceptance]) -> None:

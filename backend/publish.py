@@ -18,12 +18,13 @@ from backend.analysis.checks import COMPARES_RUNS, run_checks
 from backend.analysis.checks_counters import counter_findings
 from backend.analysis.checks_requests import request_findings
 from backend.analysis.summary import headline_estimates
+from backend.errors import Refused
 from backend.measure import environment
 from backend.records import Counter, Finding, Record, Request, Run
 from backend.store import queries
 from backend.store.connection import small_copy
 from backend.store.database import EstimateRow, Store
-from backend.store.paths import BUNDLED_SNAPSHOT
+from backend.store.paths import BUNDLED, BUNDLED_SNAPSHOT, REPOSITORY
 
 ESTIMATE_FIELDS = tuple(field.name for field in fields(EstimateRow))
 
@@ -58,6 +59,26 @@ def bundle() -> list[str]:
         small_copy(store.snapshot, small)
         shutil.copyfile(small, BUNDLED_SNAPSHOT)
     return sweeps
+
+
+def adopt(journals: Path) -> None:
+    """Take a sweep's journals (<data>/journal/<sweep>) into the bundle, its paths made relative to the checkout.
+
+    Raises Refused where there is no such sweep or the bundle holds one of that name.
+    """
+    target = BUNDLED["demo"] / journals.name
+    files = sorted(journals.glob("*.jsonl"))
+    if not files:
+        raise Refused("no journals of a sweep here", where=str(journals), fix="name <data directory>/journal/<sweep>")
+    if target.exists():
+        raise Refused(f"the bundle holds {journals.name} already", fix=f"remove {target} first")
+    target.mkdir(parents=True)
+    data_dir = journals.resolve().parents[1]
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        for place in (data_dir, REPOSITORY):
+            text = text.replace(f"{place}/", "")
+        (target / file.name).write_text(text, encoding="utf-8")
 
 
 def findings_of_run(run: Run, kept: Sequence[Record]) -> list[Finding]:

@@ -1,7 +1,7 @@
 """Sweeps from a known truth, through the same records and journal as measured ones; source "simulated".
 
-`simulate` makes whole sweeps (requests, steps, counters, power). `FastSweeps` makes only run-level figures of many
-sweeps at once, for coverage studies. The same truth and seed give the same sweep, everywhere.
+`simulate` makes whole sweeps (requests, steps, counters, power) from a `truth.Truth`. The same truth and seed give the
+same sweep, everywhere.
 """
 
 from __future__ import annotations
@@ -12,115 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from backend import __version__
 from backend.records import Cell, Counter, PowerSample, Record, Request, Role, Run, Sweep
 from backend.store.journal import SWEEP_FILE, Journal, directory_name, run_file
+from backend.truth import Truth
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+
 START_UNIX_S = 1_782_900_000.0
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """What is true, and what disturbs it. Times in ms, shares as fractions.
-
-    cycle(K) = t_verify_base + [K>=1] t_draft + K t_marginal + K^2 t_convex, then, per run:
-    x (1 + block_sd z_block) + block_sd_ms z_block, x (1 + run_sd z) + run_sd_ms z, x (1 + drift x place in the order),
-    x slow_factor with probability slow_share.
-    """
-
-    depths: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6, 7)
-    blocks: int = 3
-    t_verify_base_ms: float = 62.3
-    t_draft_ms: float = 15.9
-    t_marginal_ms: float = 14.9
-    t_convex_ms: float = 0.0
-    conditional: tuple[float, ...] = (0.67, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6)  # acceptance given all before, by position
-    prompt_sd: float = 0.5  # between prompts, on the logit of every conditional rate
-    depth_effect: float = 0.0  # true poisoning: relative loss of every conditional rate per extra depth
-    greedy: bool = True  # repeats of a prompt are copies
-    prompts: int = 40
-    max_tokens: int = 128
-    block_sd: float = 0.0
-    block_sd_ms: float = 0.0
-    run_sd: float = 0.0
-    run_sd_ms: float = 0.0
-    request_sd: float = 0.01  # of a request's window, relative
-    drift: float = 0.0  # relative growth of the cycle from the first run to the last
-    slow_share: float = 0.0
-    slow_factor: float = 1.5
-    k_major: bool = False  # all runs of a depth together, instead of random complete blocks
-    anchors: bool = True
-    power_base_w: float | None = 44.0
-    power_per_k_w: float = 0.83
-    power_sd_w: float = 0.3
-    power_interval_s: float = 1.0
-    seed: int = 0
-
-    def cycle_ms(self, k: FloatArray | IntArray) -> FloatArray:
-        """True cycle at depth k, ms."""
-        k = np.asarray(k, dtype=np.float64)
-        return self.t_verify_base_ms + (k > 0) * self.t_draft_ms + k * self.t_marginal_ms + k**2 * self.t_convex_ms
-
-    def tokens_per_step(self, k: int) -> float:
-        """1 + sum of survival at depth k, for a prompt at the centre (no prompt effect)."""
-        return 1 + float(np.cumprod(self._conditional(k)).sum())
-
-    def _conditional(self, k: int) -> FloatArray:
-        rates = np.asarray([self.conditional[min(i, len(self.conditional) - 1)] for i in range(k)])
-        return np.asarray(rates * (1 - self.depth_effect) ** max(k - 1, 0))
-
-    def order(self, rng: np.random.Generator, sweeps: int = 1) -> tuple[IntArray, IntArray]:
-        """(k, block), each (sweeps, runs): random complete blocks, or depth by depth."""
-        depths = np.asarray(self.depths)
-        if self.k_major:
-            k, block = np.repeat(depths, self.blocks), np.tile(np.arange(self.blocks), len(depths))
-            return np.tile(k, (sweeps, 1)), np.tile(block, (sweeps, 1))
-        shuffled = rng.permuted(np.tile(depths, (sweeps, self.blocks, 1)), axis=2).reshape(sweeps, -1)
-        return shuffled, np.tile(np.repeat(np.arange(self.blocks), len(depths)), (sweeps, 1))
-
-    def run_cycles(self, k: IntArray, block: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Cycle times of runs in ms, (sweeps, runs), in run order."""
-        sweeps, runs = k.shape
-        z_block = np.take_along_axis(rng.standard_normal((sweeps, int(block.max()) + 1)), block, axis=1)
-        cycle = self.cycle_ms(k) * (1 + self.block_sd * z_block) + self.block_sd_ms * z_block
-        cycle = cycle * (1 + self.run_sd * rng.standard_normal(k.shape)) + self.run_sd_ms * rng.standard_normal(k.shape)
-        place = np.arange(runs) / max(runs - 1, 1)
-        slow = np.where(rng.random(k.shape) < self.slow_share, self.slow_factor, 1.0)
-        return np.asarray(np.maximum(cycle, 0.1) * (1 + self.drift * place) * slow)
-
-
-class FastSweeps:
-    """Run-level figures of many sweeps at once: arrays (sweeps, runs), and `frame(i)` as the view run_cell."""
-
-    def __init__(self, truth: Truth, sweeps: int) -> None:
-        rng = np.random.default_rng(truth.seed)
-        self.truth = truth
-        self.k, self.block = truth.order(rng, sweeps)
-        self.cycle_ms = truth.run_cycles(self.k, self.block, rng)
-        by_depth = np.array([truth.tokens_per_step(k) for k in range(max(truth.depths) + 1)])
-        self.tokens_per_step = by_depth[self.k]
-        self.decode_tok_s = 1000 * self.tokens_per_step / self.cycle_ms
-
-    def __len__(self) -> int:
-        return len(self.k)
-
-    def frame(self, i: int) -> pd.DataFrame:
-        """Sweep i as rows of run_cell (the columns that fits and comparisons use)."""
-        runs = self.k.shape[1]
-        return pd.DataFrame({
-            "sweep": "simulated", "run_id": [f"simulated:r{r:03d}" for r in range(runs)],
-            "cell_id": "simulated:1xtext:sim",
-            "k": self.k[i], "block": self.block[i], "order_index": np.arange(runs), "role": "arm", "status": "done",
-            "valid": True, "source": "simulated", "concurrency": 1, "decode_tok_s": self.decode_tok_s[i],
-            "tokens_per_step": self.tokens_per_step[i], "cycle_ms": self.cycle_ms[i]})
-
-    def frames(self) -> Iterator[pd.DataFrame]:
-        """Every sweep as run_cell rows."""
-        return (self.frame(i) for i in range(len(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +62,23 @@ def simulate(truth: Truth, name: str = "simulated") -> SimulatedSweep:
         roles = ["anchor", *roles, "anchor"]
     cycles = truth.run_cycles(k, block, rng)[0]
     cell = Cell(f"{name}:1xtext:sim", name, 1, None, "sim", None, truth.max_tokens, 0.0 if truth.greedy else 1.0, True)
-    sweep = Sweep(name, "simulated", START_UNIX_S, f"simulated from {truth}", "simulated target", None, "simulated",
-                  "simulated drafter", None, max(truth.depths), truth.seed, truth.blocks, {}, None, __version__)
+    sweep = Sweep(
+        name,
+        "simulated",
+        START_UNIX_S,
+        f"simulated from {truth}",
+        "simulated target",
+        None,
+        "simulated",
+        "simulated drafter",
+        None,
+        max(truth.depths),
+        truth.seed,
+        truth.blocks,
+        {},
+        None,
+        __version__,
+    )
     text = _Text(truth)
     runs: dict[str, list[Record]] = {}
     clock = START_UNIX_S
@@ -170,10 +86,32 @@ def simulate(truth: Truth, name: str = "simulated") -> SimulatedSweep:
         depth, in_block = int(k[0, index]), int(block[0, index])
         run_id = f"{name}:r{index:03d}b{in_block}k{depth}a1"
         records = _run(truth, text, cell, run_id, depth, float(cycles[index]), clock + 20, rng)
-        end = max(r.started_unix_s + r.client_total_s for r in records
-                  if isinstance(r, Request) and r.started_unix_s is not None and r.client_total_s is not None)
-        run = Run(run_id, name, depth, in_block, index, 1, role, "done", None, True, None, clock, end + 2, 20.0, 2.0,
-                  depth, None, None, None)
+        end = max(
+            r.started_unix_s + r.client_total_s
+            for r in records
+            if isinstance(r, Request) and r.started_unix_s is not None and r.client_total_s is not None
+        )
+        run = Run(
+            run_id,
+            name,
+            depth,
+            in_block,
+            index,
+            1,
+            role,
+            "done",
+            None,
+            True,
+            None,
+            clock,
+            end + 2,
+            20.0,
+            2.0,
+            depth,
+            None,
+            None,
+            None,
+        )
         runs[run_id] = [run, *records]
         clock = end + 2
     return SimulatedSweep(sweep, (cell,), runs)
@@ -206,7 +144,13 @@ class _Text:
 
 
 def _run(
-    truth: Truth, text: _Text, cell: Cell, run_id: str, k: int, cycle_ms: float, start: float,
+    truth: Truth,
+    text: _Text,
+    cell: Cell,
+    run_id: str,
+    k: int,
+    cycle_ms: float,
+    start: float,
     rng: np.random.Generator,
 ) -> list[Record]:
     records: list[Record] = []
@@ -219,34 +163,75 @@ def _run(
         queue, prefill = 0.0005, 0.050
         total = queue + prefill + window + 0.005
         drafts = (k,) * steps if k else None
-        records.append(Request(
-            f"{run_id}:{suffix}:measure:{index}", run_id, cell.cell_id, "measure", index, f"p{int(prompt):03d}",
-            ("code", "prose")[int(prompt) % 2], None, clock, total, "engine", queue, prefill, queue + prefill, window,
-            64, truth.max_tokens, steps, steps if k else 0, k * steps, sum(accepted), drafts, accepted if k else None,
-            tuple(int(t) for t in text.tokens[prompt]), f"{int(prompt):016x}", "length", None))
+        records.append(
+            Request(
+                f"{run_id}:{suffix}:measure:{index}",
+                run_id,
+                cell.cell_id,
+                "measure",
+                index,
+                f"p{int(prompt):03d}",
+                ("code", "prose")[int(prompt) % 2],
+                None,
+                clock,
+                total,
+                "engine",
+                queue,
+                prefill,
+                queue + prefill,
+                window,
+                64,
+                truth.max_tokens,
+                steps,
+                steps if k else 0,
+                k * steps,
+                sum(accepted),
+                drafts,
+                accepted if k else None,
+                tuple(int(t) for t in text.tokens[prompt]),
+                f"{int(prompt):016x}",
+                "length",
+                None,
+            )
+        )
         clock += total
     records += _counters(cell, run_id, k, [r for r in records if isinstance(r, Request)], start, clock)
     if truth.power_base_w is not None:
         for second in np.arange(start, clock, truth.power_interval_s):
             watts = truth.power_base_w + truth.power_per_k_w * k + truth.power_sd_w * float(rng.standard_normal())
-            records.append(PowerSample(run_id, "sim0", float(second), watts, None, None, None, "node", "simulated",
-                                       None))
+            records.append(
+                PowerSample(run_id, "sim0", float(second), watts, None, None, None, "node", "simulated", None)
+            )
     return records
 
 
 def _counters(cell: Cell, run_id: str, k: int, requests: list[Request], start: float, end: float) -> list[Record]:
     steps = [a for r in requests for a in (r.step_accepted or ())]
-    values = {"vllm:generation_tokens_total": sum(r.output_tokens or 0 for r in requests),
-              "vllm:prefix_cache_queries_total": 0, "vllm:prefix_cache_hits_total": 0}
+    values = {
+        "vllm:generation_tokens_total": sum(r.output_tokens or 0 for r in requests),
+        "vllm:prefix_cache_queries_total": 0,
+        "vllm:prefix_cache_hits_total": 0,
+    }
     labels = 'engine="0",model_name="simulated"'
     table: list[tuple[str, str, float]] = [(name, labels, v) for name, v in values.items()]
-    table.append(("vllm:request_success_total", 'engine="0",finished_reason="length",model_name="simulated"',
-                  len(requests)))
+    table.append(
+        ("vllm:request_success_total", 'engine="0",finished_reason="length",model_name="simulated"', len(requests))
+    )
     if k:
-        table += [("vllm:spec_decode_num_drafts_total", labels, len(steps)),
-                  ("vllm:spec_decode_num_draft_tokens_total", labels, k * len(steps)),
-                  ("vllm:spec_decode_num_accepted_tokens_total", labels, sum(steps))]
-        table += [("vllm:spec_decode_num_accepted_tokens_per_pos_total", f'{labels},position="{i}"',
-                   sum(a > i for a in steps)) for i in range(k)]
-    return [Counter(run_id, cell.cell_id, "measure", "phase", name, label, 0.0, float(value), start, end)
-            for name, label, value in table]
+        table += [
+            ("vllm:spec_decode_num_drafts_total", labels, len(steps)),
+            ("vllm:spec_decode_num_draft_tokens_total", labels, k * len(steps)),
+            ("vllm:spec_decode_num_accepted_tokens_total", labels, sum(steps)),
+        ]
+        table += [
+            (
+                "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                f'{labels},position="{i}"',
+                sum(a > i for a in steps),
+            )
+            for i in range(k)
+        ]
+    return [
+        Counter(run_id, cell.cell_id, "measure", "phase", name, label, 0.0, float(value), start, end)
+        for name, label, value in table
+    ]

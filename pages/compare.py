@@ -110,3 +110,21 @@ if pairs:
     st.caption("Paired inside blocks where there are blocks; intervals and p adjusted for all pairs (Holm). n: runs.")
 else:
     st.info("Only one depth has a throughput.")
+
+categories = view.snapshot.categories(view.name, cell_id)
+if categories:
+    st.header("By prompt category", anchor=False)
+    show.table(
+        pd.DataFrame(
+            [
+                {
+                    "Category": name,
+                    "Answer": terms.verdict(found),
+                    **{f"K={depth.k} (tok/s)": f"{depth.decode_tok_s:.1f}" for depth in found.depths},
+                }
+                for name, found in categories.items()
+            ]
+        ),
+        "The same comparison within each prompt category",
+    )
+    st.caption("Decode throughput of that category's requests alone, the same runs.")

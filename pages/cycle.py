@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from backend import charts
-from backend.analysis.cycle_model import Window
+from backend.analysis.cycle_window import Window
 from backend.analysis.selection import arms, cycle_ms
 from backend.charts import Axis
 from pages.parts import frame, link, show, terms
@@ -81,6 +81,16 @@ figure = charts.cycle_fit(points, line, AXIS, t_draft=window.t_draft_ms.value, w
 told = ", ".join(f"{axis.label} {axis.words(estimate.value)}" for axis, estimate in costs)
 show.chart(figure, f"Cycle time against draft depth K with the line fitted over {named(window.k)}: {told}", key="cycle")
 st.markdown("\n".join(f"- {sentence}" for sentence in fit.diagnosis))
+
+LEFT = Axis("Run minus line", "ms", 2)
+inside = points[points["k"].isin([0, *window.k])]
+left = inside.assign(value=[run["value"] - (window.cycle_at(int(run["k"])).value or 0) for _, run in inside.iterrows()])
+left["hover"] = [show.run_hover(run, LEFT.words(run["value"])) for _, run in left.iterrows()]
+show.chart(
+    charts.residuals(left, LEFT),
+    f"What the line over {named(window.k)} leaves of every run, by draft depth K",
+    key="left",
+)
 
 st.header("How the fit drifts with its depths", anchor=False)
 st.caption(

@@ -48,7 +48,9 @@ def refresh() -> None:
     """Put the present output into the README."""
     text = README.read_text()
     README.write_text(
-        BLOCK.sub(lambda block: f"```console\n$ python -m backend {block['line']}\n{output_of(block['line'])}```\n", text)
+        BLOCK.sub(
+            lambda block: f"```console\n$ python -m backend {block['line']}\n{output_of(block['line'])}```\n", text
+        )
     )
 
 

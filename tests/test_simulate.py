@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from backend.records import Request, Run, steps_of
-from backend.simulate import FastSweeps, Truth, simulate
+from backend.simulate import simulate
 from backend.store import queries
 from backend.store.connection import open_snapshot
 from backend.store.database import rebuild
+from backend.truth import FastSweeps, Truth
 
 SMALL = Truth(depths=(0, 1, 3), blocks=2, prompts=4, max_tokens=40, run_sd=0.01)
 
@@ -48,6 +49,7 @@ def test_matched_starts_agree_exactly_without_a_depth_effect() -> None:
             for s in steps_of(r):
                 out[int(s.drafted_tokens > 1)][(r.prompt_id, str(s.prefix_hash))] = min(s.accepted_tokens, 1)
         return out
+
     shallow, deep = starts(SMALL)
     shared = shallow.keys() & deep.keys()
     assert shared
@@ -86,10 +88,14 @@ def test_k_major_order_runs_a_depth_at_a_time() -> None:
     assert list(FastSweeps(Truth(k_major=True, blocks=2), 1).k[0]) == list(np.repeat(np.arange(8), 2))
 
 
-@pytest.mark.parametrize(("truth", "low", "high"), [
-    (Truth(run_sd=0.03, blocks=10), 0.025, 0.035),
-    (Truth(block_sd=0.05, blocks=10), 0.04, 0.06),
-    (Truth(slow_share=0.5, slow_factor=2.0, blocks=10), 0.30, 0.36)])
+@pytest.mark.parametrize(
+    ("truth", "low", "high"),
+    [
+        (Truth(run_sd=0.03, blocks=10), 0.025, 0.035),
+        (Truth(block_sd=0.05, blocks=10), 0.04, 0.06),
+        (Truth(slow_share=0.5, slow_factor=2.0, blocks=10), 0.30, 0.36),
+    ],
+)
 def test_planted_variance_comes_out(truth: Truth, low: float, high: float) -> None:
     fast = FastSweeps(truth, 200)
     k0 = fast.cycle_ms[fast.k == 0]

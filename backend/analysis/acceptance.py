@@ -34,8 +34,12 @@ class PositionRates:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-safe."""
-        return {"position": self.position, "survival": self.survival.to_dict(),
-                "conditional": self.conditional.to_dict(), "per_drafted": self.per_drafted.to_dict()}
+        return {
+            "position": self.position,
+            "survival": self.survival.to_dict(),
+            "conditional": self.conditional.to_dict(),
+            "per_drafted": self.per_drafted.to_dict(),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +60,43 @@ class DepthAcceptance:
     def to_dict(self) -> dict[str, object]:
         """As in `acceptance --json`."""
         return {
-            "cell_id": self.cell_id, "k": self.k, "n_requests": self.n_requests,
-            "positions": [p.to_dict() for p in self.positions], "acceptance": self.acceptance.to_dict(),
-            "acceptance_length": self.acceptance_length.to_dict(), "tokens_per_step": self.tokens_per_step.to_dict(),
-            "overshoot_tokens": self.overshoot_tokens, "overshoot_bound_tokens": self.overshoot_bound_tokens,
+            "cell_id": self.cell_id,
+            "k": self.k,
+            "n_requests": self.n_requests,
+            "positions": [p.to_dict() for p in self.positions],
+            "acceptance": self.acceptance.to_dict(),
+            "acceptance_length": self.acceptance_length.to_dict(),
+            "tokens_per_step": self.tokens_per_step.to_dict(),
+            "overshoot_tokens": self.overshoot_tokens,
+            "overshoot_bound_tokens": self.overshoot_bound_tokens,
             "flags": list(self.flags),
         }
 
 
 def acceptance(
-    requests: pd.DataFrame, steps: pd.DataFrame | None, run_cell: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0,
+    requests: pd.DataFrame,
+    steps: pd.DataFrame | None,
+    run_cell: pd.DataFrame,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
     level: float = LEVEL,
 ) -> list[DepthAcceptance]:
     """Every cell and depth, from the tables `request` and `step`; a row per (cell, K) in that order."""
-    return [depth_acceptance(cell, k, draws=draws, seed=seed, level=level)
-            for cell in cell_counts(requests, steps, run_cell) for k in sorted(cell.depths)]
+    return [
+        depth_acceptance(cell, k, draws=draws, seed=seed, level=level)
+        for cell in cell_counts(requests, steps, run_cell)
+        for k in sorted(cell.depths)
+    ]
 
 
 def depth_acceptance(
-    cell: CellCounts, k: int, *, draws: int = DRAWS, seed: int = 0, level: float = LEVEL,
+    cell: CellCounts,
+    k: int,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    level: float = LEVEL,
 ) -> DepthAcceptance:
     """One depth of one cell by cluster bootstrap over prompts."""
     d = cell.depths[k]
@@ -93,17 +115,38 @@ def depth_acceptance(
     if measured and not 0 <= overshoot <= bound:
         flags.append("overshoot-out-of-bounds")
     if k == 0:
-        return DepthAcceptance(cell.cell_id, 0, d.requests, (), no_rate(), undrafted_length(d.requests), per_step,
-                               overshoot if measured else None, 0, tuple(flags))
+        return DepthAcceptance(
+            cell.cell_id,
+            0,
+            d.requests,
+            (),
+            no_rate(),
+            undrafted_length(d.requests),
+            per_step,
+            overshoot if measured else None,
+            0,
+            tuple(flags),
+        )
     step_column = np.repeat(d.drafted_steps[:, None], k, axis=1)
     before = np.column_stack([d.drafted_steps, d.accepted_at[:, :-1]])
-    rates = zip(ratio(d.accepted_at, step_column, "1", rate=True), ratio(d.accepted_at, before, "1", rate=True),
-                ratio(d.accepted_at, d.drafted_at, "1", rate=True), strict=True)
+    rates = zip(
+        ratio(d.accepted_at, step_column, "1", rate=True),
+        ratio(d.accepted_at, before, "1", rate=True),
+        ratio(d.accepted_at, d.drafted_at, "1", rate=True),
+        strict=True,
+    )
     return DepthAcceptance(
-        cell.cell_id, k, d.requests, tuple(PositionRates(i, *three) for i, three in enumerate(rates)),
+        cell.cell_id,
+        k,
+        d.requests,
+        tuple(PositionRates(i, *three) for i, three in enumerate(rates)),
         ratio(d.accepted, d.drafted, "1", rate=True)[0],
-        ratio(d.accepted, d.drafted_steps, "tokens", rate=False, offset=1.0)[0], per_step,
-        overshoot if measured else None, bound, tuple(flags))
+        ratio(d.accepted, d.drafted_steps, "tokens", rate=False, offset=1.0)[0],
+        per_step,
+        overshoot if measured else None,
+        bound,
+        tuple(flags),
+    )
 
 
 def no_rate() -> Estimate:
@@ -117,11 +160,17 @@ def undrafted_length(n: int) -> Estimate:
 
 
 def impossible_masks(
-    drafted: FloatArray, accepted: FloatArray, drafted_steps: FloatArray, k: FloatArray,
+    drafted: FloatArray,
+    accepted: FloatArray,
+    drafted_steps: FloatArray,
+    k: FloatArray,
 ) -> dict[str, npt.NDArray[np.bool_]]:
     """Code -> which rows hold counts that cannot be. Missing counts are not impossible."""
-    return {"accepted-above-drafted": accepted > drafted, "drafted-above-depth": drafted > k * drafted_steps,
-            "negative-count": (drafted < 0) | (accepted < 0) | (drafted_steps < 0)}
+    return {
+        "accepted-above-drafted": accepted > drafted,
+        "drafted-above-depth": drafted > k * drafted_steps,
+        "negative-count": (drafted < 0) | (accepted < 0) | (drafted_steps < 0),
+    }
 
 
 def impossible(drafted: float, accepted: float, drafted_steps: float, k: int) -> tuple[str, ...]:
@@ -131,9 +180,16 @@ def impossible(drafted: float, accepted: float, drafted_steps: float, k: int) ->
 
 
 def from_counts(
-    k: int, drafted_steps: float, accepted_at: Sequence[float], *, drafted_tokens: float | None = None,
-    drafted_at: Sequence[float] | None = None, emitted: float | None = None, steps: float | None = None,
-    requests: int = 0, cell_id: str = "",
+    k: int,
+    drafted_steps: float,
+    accepted_at: Sequence[float],
+    *,
+    drafted_tokens: float | None = None,
+    drafted_at: Sequence[float] | None = None,
+    emitted: float | None = None,
+    steps: float | None = None,
+    requests: int = 0,
+    cell_id: str = "",
 ) -> DepthAcceptance:
     """Point values from totals that another tool or /metrics reports: no interval, because prompts are not told.
 
@@ -154,22 +210,36 @@ def from_counts(
     before = [drafted_steps, *accepted_at[:-1]]
     offered = list(drafted_at) if drafted_at is not None else [drafted_steps] * len(accepted_at)
     positions = tuple(
-        PositionRates(i, rate(a, drafted_steps), rate(a, before[i]),
-                      rate(a, offered[i]) if drafted_at is not None or drafted == k * drafted_steps
-                      else missing("1", "drafts per position are not told", method="ratio of sums"))
-        for i, a in enumerate(accepted_at))
+        PositionRates(
+            i,
+            rate(a, drafted_steps),
+            rate(a, before[i]),
+            rate(a, offered[i])
+            if drafted_at is not None or drafted == k * drafted_steps
+            else missing("1", "drafts per position are not told", method="ratio of sums"),
+        )
+        for i, a in enumerate(accepted_at)
+    )
     told = emitted is not None and steps is not None
     overshoot = steps + accepted - emitted if emitted is not None and steps is not None else None
     return DepthAcceptance(
-        cell_id, k, requests, positions, rate(accepted, drafted), rate(accepted, drafted_steps, "tokens", 1.0),
-        rate(emitted or 0.0, steps or 0.0, "tokens") if told else missing("tokens", "not told"), overshoot,
-        k * requests, impossible(drafted, accepted, drafted_steps, k))
+        cell_id,
+        k,
+        requests,
+        positions,
+        rate(accepted, drafted),
+        rate(accepted, drafted_steps, "tokens", 1.0),
+        rate(emitted or 0.0, steps or 0.0, "tokens") if told else missing("tokens", "not told"),
+        overshoot,
+        k * requests,
+        impossible(drafted, accepted, drafted_steps, k),
+    )
 
 
 def from_histogram(k: int, histogram: Sequence[int], *, requests: int = 0) -> DepthAcceptance:
     """From an acceptance histogram: histogram[j] = verify steps that accepted exactly j drafts. Shape (K+1,)."""
     counts = np.asarray(histogram, dtype=np.float64)
     steps = float(counts.sum())
-    accepted_at = [float(counts[i + 1:].sum()) for i in range(len(counts) - 1)]
+    accepted_at = [float(counts[i + 1 :].sum()) for i in range(len(counts) - 1)]
     accepted = float(sum(accepted_at))
     return from_counts(k, steps, accepted_at, emitted=steps + accepted, steps=steps, requests=requests)

@@ -38,10 +38,20 @@ def category_run_cell(requests: pd.DataFrame, run_cell: pd.DataFrame) -> dict[st
 
 
 def compare_categories(
-    requests: pd.DataFrame, run_cell: pd.DataFrame, reference_depths: Mapping[str, int] | None = None, *,
-    level: float = LEVEL, margin_percent: float = MARGIN_PERCENT, draws: int = DRAWS, seed: int = 0,
+    requests: pd.DataFrame,
+    run_cell: pd.DataFrame,
+    reference_depths: Mapping[str, int] | None = None,
+    *,
+    level: float = LEVEL,
+    margin_percent: float = MARGIN_PERCENT,
+    draws: int = DRAWS,
+    seed: int = 0,
 ) -> dict[str, list[Comparison]]:
     """Category -> a comparison per cell."""
-    return {category: [compare_cell(cell, reference_depths, level=level, margin_percent=margin_percent, draws=draws,
-                                    seed=seed) for _, cell in by_cell(rows)]
-            for category, rows in category_run_cell(requests, run_cell).items()}
+    return {
+        category: [
+            compare_cell(cell, reference_depths, level=level, margin_percent=margin_percent, draws=draws, seed=seed)
+            for _, cell in by_cell(rows)
+        ]
+        for category, rows in category_run_cell(requests, run_cell).items()
+    }

@@ -17,17 +17,32 @@ from backend.analysis.checks_runs import run_findings
 from backend.analysis.selection import by_cell
 from backend.records import Finding
 
-EXCLUDES = frozenset({
-    "counter-reset", "prefix-cache-hits", "foreign-requests", "client-starved", "clocks-disagree", "canary-changed",
-    "canary-slow", "counters-disagree", "rate-identity", "token-accounting", "impossible-counts",
-})
+EXCLUDES = frozenset(
+    {
+        "counter-reset",
+        "prefix-cache-hits",
+        "foreign-requests",
+        "client-starved",
+        "clocks-disagree",
+        "canary-changed",
+        "canary-slow",
+        "counters-disagree",
+        "rate-identity",
+        "token-accounting",
+        "impossible-counts",
+    }
+)
 # Findings about a run that depend on the sweep's other runs, so they change as runs are added.
 COMPARES_RUNS = frozenset({"spread", "canary-slow"})
 
 
 def run_checks(
-    run_cell: pd.DataFrame, *, requests: pd.DataFrame | None = None, counters: pd.DataFrame | None = None,
-    canary: pd.DataFrame | None = None, positions: pd.DataFrame | None = None,
+    run_cell: pd.DataFrame,
+    *,
+    requests: pd.DataFrame | None = None,
+    counters: pd.DataFrame | None = None,
+    canary: pd.DataFrame | None = None,
+    positions: pd.DataFrame | None = None,
 ) -> list[Finding]:
     """All findings of one sweep, from the view run_cell and the tables that are there; one per key, sorted."""
     found: list[Finding] = []

@@ -45,30 +45,51 @@ def _groups(rows: pd.DataFrame, bad: npt.NDArray[np.bool_]) -> Iterator[tuple[st
 def _counts(rows: pd.DataFrame, sweep: str) -> list[Finding]:
     emitted, k = np.maximum(numbers(rows, "output_tokens") - 1, 0.0), numbers(rows, "k")
     steps, drafted_steps, drafted, accepted = (
-        numbers(rows, name) for name in ("steps", "drafted_steps", "drafted_tokens", "accepted_tokens"))
+        numbers(rows, name) for name in ("steps", "drafted_steps", "drafted_tokens", "accepted_tokens")
+    )
     drafted_steps, drafted, accepted = (
-        np.where(np.isnan(x) & (k == 0), 0.0, x) for x in (drafted_steps, drafted, accepted))
+        np.where(np.isnan(x) & (k == 0), 0.0, x) for x in (drafted_steps, drafted, accepted)
+    )
     cut = overshoot(emitted, steps, accepted)
     bad = (cut < 0) | (cut > k)
     out = []
     for run_id, cell_id, mine in _groups(rows, bad):
         wrong, depth = cut[mine][bad[mine]], k[mine][0]
         worst = float(wrong[np.argmax(np.abs(wrong - depth / 2))])
-        out.append(Finding(
-            sweep, run_id, cell_id, "token-accounting", "error", worst, "tokens",
-            f"{len(wrong)} of {len(mine)} requests do not add up: steps + accepted - emitted is {worst:g} tokens, "
-            f"outside 0..{depth:g}",
-            "compare the engine's per-request numbers with /metrics; tokens may be counted as chunks or twice"))
-    masks = {**impossible_masks(drafted, accepted, drafted_steps, k),
-             "more-drafted-steps-than-steps": drafted_steps > steps}
+        out.append(
+            Finding(
+                sweep,
+                run_id,
+                cell_id,
+                "token-accounting",
+                "error",
+                worst,
+                "tokens",
+                f"{len(wrong)} of {len(mine)} requests do not add up: steps + accepted - emitted is {worst:g} tokens, "
+                f"outside 0..{depth:g}",
+                "compare the engine's per-request numbers with /metrics; tokens may be counted as chunks or twice",
+            )
+        )
+    masks = {
+        **impossible_masks(drafted, accepted, drafted_steps, k),
+        "more-drafted-steps-than-steps": drafted_steps > steps,
+    }
     for run_id, cell_id, mine in _groups(rows, np.logical_or.reduce(list(masks.values()))):
         codes = ", ".join(code for code, mask in masks.items() if mask[mine].any())
         total = float(np.nansum(drafted[mine]))
-        out.append(Finding(
-            sweep, run_id, cell_id, "impossible-counts", "error",
-            100 * float(np.nansum(accepted[mine])) / total if total else None, "%",
-            f"counts that cannot be ({codes}); they are shown as they are, never clamped",
-            "check which denominator the engine reports, and whether counts of two engines were added twice"))
+        out.append(
+            Finding(
+                sweep,
+                run_id,
+                cell_id,
+                "impossible-counts",
+                "error",
+                100 * float(np.nansum(accepted[mine])) / total if total else None,
+                "%",
+                f"counts that cannot be ({codes}); they are shown as they are, never clamped",
+                "check which denominator the engine reports, and whether counts of two engines were added twice",
+            )
+        )
     return out
 
 
@@ -87,19 +108,37 @@ def _clocks(rows: pd.DataFrame, sweep: str) -> list[Finding]:
     bound = np.maximum(CLOCK_SHARE * total, CLOCK_S)
     out = []
     for code, beyond, message, action in (
-        ("client-starved", excess > bound, "the client saw requests end later than the engine's clock says",
-         "free the client's CPU (nothing else on it while a sweep runs) and repeat the run"),
-        ("clocks-disagree", -excess > bound, "the client's total is shorter than the engine's own times",
-         "check that queue, prefill and decode times are of the same request and unit"),
+        (
+            "client-starved",
+            excess > bound,
+            "the client saw requests end later than the engine's clock says",
+            "free the client's CPU (nothing else on it while a sweep runs) and repeat the run",
+        ),
+        (
+            "clocks-disagree",
+            -excess > bound,
+            "the client's total is shorter than the engine's own times",
+            "check that queue, prefill and decode times are of the same request and unit",
+        ),
     ):
         for run_id, cell_id, mine in _groups(rows, beyond):
             n, late = int(np.isfinite(excess[mine]).sum()), excess[mine][beyond[mine]]
             far = int((np.abs(late) > 2 * bound[mine][beyond[mine]]).sum())
             severity: Severity = "error" if 2 * far >= n else "warning" if 10 * len(late) >= n else "info"
             middle = 1000 * float(np.median(late))
-            out.append(Finding(
-                sweep, run_id, cell_id, code, severity, middle, "ms",
-                f"{message}: {len(late)} of {n} requests beyond max(2%, 8 ms), median {abs(middle):.1f} ms", action))
+            out.append(
+                Finding(
+                    sweep,
+                    run_id,
+                    cell_id,
+                    code,
+                    severity,
+                    middle,
+                    "ms",
+                    f"{message}: {len(late)} of {n} requests beyond max(2%, 8 ms), median {abs(middle):.1f} ms",
+                    action,
+                )
+            )
     return out
 
 
@@ -114,17 +153,31 @@ def canary_findings(canary: pd.DataFrame, sweep: str) -> list[Finding]:
             place = (sweep, str(run_id), "")
             slow = float(by_moment.max()) / usual - 1
             if slow > CANARY_SHARE and rows["run_id"].nunique() >= 3:
-                out.append(Finding(
-                    *place, "canary-slow", "error", 100 * slow, "%",
-                    f"the {kind} canary on {node} took {100 * slow:.0f}% longer than in the median run",
-                    "look for a hidden machine state (clocks, power delivery, other load), then repeat the run"))
+                out.append(
+                    Finding(
+                        *place,
+                        "canary-slow",
+                        "error",
+                        100 * slow,
+                        "%",
+                        f"the {kind} canary on {node} took {100 * slow:.0f}% longer than in the median run",
+                        "look for a hidden machine state (clocks, power delivery, other load), then repeat the run",
+                    )
+                )
             if {"before", "after"} <= set(by_moment.index):
                 change = float(by_moment["after"] / by_moment["before"]) - 1
                 if abs(change) > CANARY_SHARE:
-                    out.append(Finding(
-                        *place, "canary-changed", "error", 100 * change, "%",
-                        f"the {kind} canary on {node} changed by {100 * change:+.0f}% during the run",
-                        "the machine changed its state while measuring: repeat the run"))
+                    out.append(
+                        Finding(
+                            *place,
+                            "canary-changed",
+                            "error",
+                            100 * change,
+                            "%",
+                            f"the {kind} canary on {node} changed by {100 * change:+.0f}% during the run",
+                            "the machine changed its state while measuring: repeat the run",
+                        )
+                    )
     return out
 
 
@@ -141,24 +194,45 @@ def position_findings(run_cell: pd.DataFrame, positions: pd.DataFrame, sweep: st
         place = (sweep, run_id, str(cell_id))
         wrong = rates[(rates < 0) | (rates > 1)]
         if len(wrong):
-            out.append(Finding(
-                *place, "impossible-rate", "error", float(100 * wrong[0]), "%",
-                f"K={depth}: an acceptance rate of {100 * wrong[0]:.0f}% cannot be; shown as it is, never clamped",
-                "check the denominator: accepted at the position over steps that carried a draft"))
+            out.append(
+                Finding(
+                    *place,
+                    "impossible-rate",
+                    "error",
+                    float(100 * wrong[0]),
+                    "%",
+                    f"K={depth}: an acceptance rate of {100 * wrong[0]:.0f}% cannot be; shown as it is, never clamped",
+                    "check the denominator: accepted at the position over steps that carried a draft",
+                )
+            )
         elif (np.diff(rates) > ROUNDING_TOKENS).any():
             rise = float(np.diff(rates).max())
-            out.append(Finding(
-                *place, "survival-rises", "warning", rise, "1",
-                f"K={depth}: survival rises by {rise:.3f} from one position to the next, which survival cannot",
-                "these may be conditional rates, or rates per drafted token: see acceptance_by_position"))
+            out.append(
+                Finding(
+                    *place,
+                    "survival-rises",
+                    "warning",
+                    rise,
+                    "1",
+                    f"K={depth}: survival rises by {rise:.3f} from one position to the next, which survival cannot",
+                    "these may be conditional rates, or rates per drafted token: see acceptance_by_position",
+                )
+            )
         length = numbers(runs, "acceptance_length")
         length = length[np.isfinite(length)]
         if len(rates) == depth and len(length):
             gap = float(length.mean()) - 1 - float(rates.sum())
             if abs(gap) > ROUNDING_TOKENS:
-                out.append(Finding(
-                    *place, "rates-do-not-sum", "warning", gap, "tokens",
-                    f"K={depth}: the acceptance length is {length.mean():.3f}, but 1 + the sum of its positions is "
-                    f"{1 + rates.sum():.3f}",
-                    "ask which of the two was measured: the difference may be undrafted steps or another denominator"))
+                out.append(
+                    Finding(
+                        *place,
+                        "rates-do-not-sum",
+                        "warning",
+                        gap,
+                        "tokens",
+                        f"K={depth}: the acceptance length is {length.mean():.3f}, but 1 + the sum of its positions is "
+                        f"{1 + rates.sum():.3f}",
+                        "ask which of the two was measured; undrafted steps or another denominator may explain it",
+                    )
+                )
     return out

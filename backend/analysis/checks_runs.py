@@ -31,12 +31,26 @@ def run_findings(run_cell: pd.DataFrame, sweep: str) -> list[Finding]:
     if rows.empty:
         return out
     total = drift(run_cell)
-    if total.value is not None and total.low is not None and total.high is not None \
-            and (total.low > 0 or total.high < 0) and abs(total.value) > DRIFT_PERCENT:
-        out.append(Finding(
-            sweep, "", cell_id, "drift", "warning", total.value, "%",
-            f"throughput drifted by {total.text(1)} from the first run to the last",
-            "random blocks keep it out of the differences; compare with the order as covariate, warm up longer"))
+    if (
+        total.value is not None
+        and total.low is not None
+        and total.high is not None
+        and (total.low > 0 or total.high < 0)
+        and abs(total.value) > DRIFT_PERCENT
+    ):
+        out.append(
+            Finding(
+                sweep,
+                "",
+                cell_id,
+                "drift",
+                "warning",
+                total.value,
+                "%",
+                f"throughput drifted by {total.text(1)} from the first run to the last",
+                "random blocks keep it out of the differences; compare with the order as covariate, warm up longer",
+            )
+        )
     return [*out, *_spread(rows, sweep, cell_id), *_two_states(rows, sweep, cell_id)]
 
 
@@ -60,8 +74,12 @@ def drift(run_cell: pd.DataFrame, *, level: float = LEVEL) -> Estimate:
     left = residuals(rows) if len(rows) else np.array([])
     known = np.isfinite(order) & np.isfinite(left)
     if known.sum() < 6 or len(np.unique(order[known])) < 6:
-        return missing("%", "drift needs six runs in a known order, of depths with two runs or more", method=method,
-                       n=int(known.sum()))
+        return missing(
+            "%",
+            "drift needs six runs in a known order, of depths with two runs or more",
+            method=method,
+            n=int(known.sum()),
+        )
     slope, _, low, high = stats.theilslopes(left[known], order[known], alpha=level)
     span = float(np.ptp(order[known]))
     value, low, high = (100 * math.expm1(float(s) * span) for s in (slope, low, high))
@@ -77,9 +95,22 @@ def _too_few(rows: pd.DataFrame, run_cell: pd.DataFrame, sweep: str, cell_id: st
     least = min(few.values())
     names = ", ".join(f"K={k}: {n}" for k, n in few.items())
     consequence = "no interval can be given with one" if least <= 1 else "intervals are very wide"
-    return [Finding(sweep, "", cell_id, "too-few-runs", "warning", float(least), "runs",
-                    f"fewer than {MIN_RUNS} valid runs ({names}): {consequence}",
-                    f"run at least {MIN_RUNS} blocks (blocks = {MIN_RUNS} in the spec, then --resume)")]
+    ours = "source" not in run_cell or bool(run_cell["source"].isin(["measured", "simulated"]).all())
+    return [
+        Finding(
+            sweep,
+            "",
+            cell_id,
+            "too-few-runs",
+            "warning",
+            float(least),
+            "runs",
+            f"fewer than {MIN_RUNS} valid runs ({names}): {consequence}",
+            f"run at least {MIN_RUNS} blocks (blocks = {MIN_RUNS} in the spec, then --resume)"
+            if ours
+            else "the source gives no more; measure the sweep yourself to know its scatter",
+        )
+    ]
 
 
 def _anchors(run_cell: pd.DataFrame, sweep: str, cell_id: str) -> list[Finding]:
@@ -97,10 +128,20 @@ def _anchors(run_cell: pd.DataFrame, sweep: str, cell_id: str) -> list[Finding]:
         bound = t_quantile(LEVEL, layout.df) * math.sqrt(2 * layout.variance)
     if abs(change) <= bound:
         return []
-    return [Finding(sweep, "", cell_id, "anchor-drift", "warning", 100 * math.expm1(change), "%",
-                    f"K=0 changed by {100 * math.expm1(change):+.1f}% from the first anchor to the last, more than "
-                    f"{100 * bound:.1f}%",
-                    "let the machine warm up before the sweep; look at temperature and clocks over the order")]
+    return [
+        Finding(
+            sweep,
+            "",
+            cell_id,
+            "anchor-drift",
+            "warning",
+            100 * math.expm1(change),
+            "%",
+            f"K=0 changed by {100 * math.expm1(change):+.1f}% from the first anchor to the last, more than "
+            f"{100 * bound:.1f}%",
+            "let the machine warm up before the sweep; look at temperature and clocks over the order",
+        )
+    ]
 
 
 def _spread(rows: pd.DataFrame, sweep: str, cell_id: str) -> list[Finding]:
@@ -112,10 +153,19 @@ def _spread(rows: pd.DataFrame, sweep: str, cell_id: str) -> list[Finding]:
         sd = 100 * float(log_rate.std(ddof=1))
         if sd > SPREAD_PERCENT:
             far = int(np.argmax(np.abs(log_rate - np.median(log_rate))))
-            out.append(Finding(
-                sweep, str(runs["run_id"].iloc[far]), cell_id, "spread", "warning", sd, "%",
-                f"K={int(runs['k'].iloc[0])}: its {len(runs)} runs spread by {sd:.1f}% (SD); this run is the furthest",
-                "compare this run's canary, clocks and power with the others; more blocks narrow the interval"))
+            out.append(
+                Finding(
+                    sweep,
+                    str(runs["run_id"].iloc[far]),
+                    cell_id,
+                    "spread",
+                    "warning",
+                    sd,
+                    "%",
+                    f"K={int(runs['k'].iloc[0])}: its {len(runs)} runs spread by {sd:.1f}% (SD), this one furthest",
+                    "compare this run's canary, clocks and power with the others; more blocks narrow the interval",
+                )
+            )
     return out
 
 
@@ -129,15 +179,24 @@ def _two_states(rows: pd.DataFrame, sweep: str, cell_id: str) -> list[Finding]:
     share, cut = best_split(np.sort(left)[None, :])
     p = float((split_null(len(left)) >= share[0]).mean())
     ordered = np.sort(left)
-    low, high = ordered[: cut[0]], ordered[cut[0]:]
+    low, high = ordered[: cut[0]], ordered[cut[0] :]
     distance = 100 * math.expm1(float(high.mean() - low.mean()))
     if p >= 0.01 or distance < STATE_PERCENT:
         return []
     slow = ", ".join(str(n) for n in names[left <= low.max()][:8])
-    return [Finding(sweep, "", cell_id, "two-states", "warning", distance, "%",
-                    f"the runs fall into two groups {distance:.0f}% apart (p = {max(p, 0.001):.2g}); "
-                    f"the slow ones: {slow}",
-                    "a hidden machine state is likely: compare canaries, clocks and power of the two groups")]
+    return [
+        Finding(
+            sweep,
+            "",
+            cell_id,
+            "two-states",
+            "warning",
+            distance,
+            "%",
+            f"the runs fall into two groups {distance:.0f}% apart (p = {max(p, 0.001):.2g}); the slow ones: {slow}",
+            "a hidden machine state is likely: compare canaries, clocks and power of the two groups",
+        )
+    ]
 
 
 def best_split(ordered: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int64]]:

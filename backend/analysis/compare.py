@@ -26,18 +26,39 @@ LAYOUT = "two-way layout on log decode tok/s"
 
 
 def compare(
-    run_cell: pd.DataFrame, reference_depths: Mapping[str, int] | None = None, *, level: float = LEVEL,
-    margin_percent: float = MARGIN_PERCENT, draws: int = DRAWS, seed: int = 0, order_covariate: bool = False,
+    run_cell: pd.DataFrame,
+    reference_depths: Mapping[str, int] | None = None,
+    *,
+    level: float = LEVEL,
+    margin_percent: float = MARGIN_PERCENT,
+    draws: int = DRAWS,
+    seed: int = 0,
+    order_covariate: bool = False,
 ) -> list[Comparison]:
     """Every cell of a sweep, lowest concurrency first. reference_depths: name -> K (production, recipe, native)."""
-    return [compare_cell(frame, reference_depths, level=level, margin_percent=margin_percent, draws=draws, seed=seed,
-                         order_covariate=order_covariate)
-            for _, frame in by_cell(run_cell)]
+    return [
+        compare_cell(
+            frame,
+            reference_depths,
+            level=level,
+            margin_percent=margin_percent,
+            draws=draws,
+            seed=seed,
+            order_covariate=order_covariate,
+        )
+        for _, frame in by_cell(run_cell)
+    ]
 
 
 def compare_cell(
-    run_cell: pd.DataFrame, reference_depths: Mapping[str, int] | None = None, *, level: float = LEVEL,
-    margin_percent: float = MARGIN_PERCENT, draws: int = DRAWS, seed: int = 0, order_covariate: bool = False,
+    run_cell: pd.DataFrame,
+    reference_depths: Mapping[str, int] | None = None,
+    *,
+    level: float = LEVEL,
+    margin_percent: float = MARGIN_PERCENT,
+    draws: int = DRAWS,
+    seed: int = 0,
+    order_covariate: bool = False,
 ) -> Comparison:
     """One cell. `run_cell`: its rows of the view. order_covariate: also a straight drift over the run order."""
     cell_id = str(run_cell["cell_id"].iloc[0]) if len(run_cell) else ""
@@ -45,22 +66,37 @@ def compare_cell(
     concurrency = int(at_once[0]) if len(at_once) else None
     layout = fit_layout(run_cell, order_covariate=order_covariate)
     if layout is None:
-        return Comparison(cell_id, concurrency, 0, 0, 0, (), (), None, None, None, (), (),
-                          "no decode throughput was measured")
+        return Comparison(
+            cell_id, concurrency, 0, 0, 0, (), (), None, None, None, (), (), "no decode throughput was measured"
+        )
     posterior = None if layout.no_interval or len(layout.k) == 1 else layout.posterior(draws, seed)
     depths = depth_losses(layout, posterior, level, margin_percent)
     pairs = pairwise(layout, level)
     best = layout.k[int(np.argmax(layout.log_means))]
     result = Comparison(
-        cell_id, concurrency, layout.n, layout.blocks, max(layout.df, 0), depths, pairs, best,
-        _recommend(layout, depths, best, level, margin_percent), _break_even(layout, posterior, pairs, level), (),
-        layout.flags, None)
+        cell_id,
+        concurrency,
+        layout.n,
+        layout.blocks,
+        max(layout.df, 0),
+        depths,
+        pairs,
+        best,
+        _recommend(layout, depths, best, level, margin_percent),
+        _break_even(layout, posterior, pairs, level),
+        (),
+        layout.flags,
+        None,
+    )
     regrets = tuple(Regret(name, k, result.loss_of(k)) for name, k in (reference_depths or {}).items())
     return replace(result, regrets=regrets)
 
 
 def depth_losses(
-    layout: Layout, posterior: FloatArray | None, level: float, margin_percent: float,
+    layout: Layout,
+    posterior: FloatArray | None,
+    level: float,
+    margin_percent: float,
 ) -> tuple[DepthLoss, ...]:
     """Losses 100 (1 - exp(mean_k - max)) in % with simultaneous bounds, verdicts at the margin, and P(best)."""
     means = layout.log_means
@@ -69,15 +105,24 @@ def depth_losses(
     method = f"{LAYOUT}, Edwards and Hsu's bounds against the best"
     if not layout.no_interval and len(means) > 1:
         bounds = (-np.expm1(-b) * 100 for b in loss_bounds(means, layout.covariance, layout.df, level))
-        intervals = [Estimate(float(v), float(lo), float(hi), level, method, layout.n, "%", None)
-                     for v, lo, hi in zip(loss, *bounds, strict=True)]
+        intervals = [
+            Estimate(float(v), float(lo), float(hi), level, method, layout.n, "%", None)
+            for v, lo, hi in zip(loss, *bounds, strict=True)
+        ]
     else:
         why = layout.no_interval or "a single depth"
         intervals = [point(float(v), "%", why, method=LAYOUT, n=layout.n) for v in loss]
     return tuple(
-        DepthLoss(k, layout.runs[i], float(np.exp(means[i])), intervals[i], _verdict(intervals[i], margin_percent),
-                  None if share is None else float(share[i]))
-        for i, k in enumerate(layout.k))
+        DepthLoss(
+            k,
+            layout.runs[i],
+            float(np.exp(means[i])),
+            intervals[i],
+            _verdict(intervals[i], margin_percent),
+            None if share is None else float(share[i]),
+        )
+        for i, k in enumerate(layout.k)
+    )
 
 
 def _verdict(loss: Estimate, margin_percent: float) -> Verdict:
@@ -95,8 +140,9 @@ def pairwise(layout: Layout, level: float) -> tuple[Pair, ...]:
     difference = np.array([layout.log_means[i] - layout.log_means[j] for i, j in pairs])
     method = f"{LAYOUT}, Holm with matching intervals"
     if layout.no_interval or not pairs:
-        changes = (point(float(d), "%", layout.no_interval, method=LAYOUT, n=layout.n)
-                   for d in np.expm1(difference) * 100)
+        changes = (
+            point(float(d), "%", layout.no_interval, method=LAYOUT, n=layout.n) for d in np.expm1(difference) * 100
+        )
         return tuple(Pair(layout.k[i], layout.k[j], c, None) for (i, j), c in zip(pairs, changes, strict=True))
     v = layout.covariance
     error = np.array([math.sqrt(v[i, i] + v[j, j] - 2 * v[i, j]) for i, j in pairs])
@@ -104,14 +150,31 @@ def pairwise(layout: Layout, level: float) -> tuple[Pair, ...]:
     half = stats.t.ppf(0.5 + levels / 2, layout.df) * error
     low, high = np.expm1(difference - half) * 100, np.expm1(difference + half) * 100
     return tuple(
-        Pair(layout.k[i], layout.k[j],
-             Estimate(float(np.expm1(difference[m]) * 100), float(low[m]), float(high[m]), float(levels[m]), method,
-                      layout.n, "%", None), float(p[m]))
-        for m, (i, j) in enumerate(pairs))
+        Pair(
+            layout.k[i],
+            layout.k[j],
+            Estimate(
+                float(np.expm1(difference[m]) * 100),
+                float(low[m]),
+                float(high[m]),
+                float(levels[m]),
+                method,
+                layout.n,
+                "%",
+                None,
+            ),
+            float(p[m]),
+        )
+        for m, (i, j) in enumerate(pairs)
+    )
 
 
 def _recommend(
-    layout: Layout, depths: tuple[DepthLoss, ...], best: int, level: float, margin_percent: float,
+    layout: Layout,
+    depths: tuple[DepthLoss, ...],
+    best: int,
+    level: float,
+    margin_percent: float,
 ) -> Recommendation:
     if len(layout.k) == 1:
         return Recommendation(best, False, None, "a single depth was measured: there is nothing to compare it with")
@@ -156,7 +219,10 @@ def blocks_needed(layout: Layout, level: float, margin_percent: float, limit: in
 
 
 def _break_even(
-    layout: Layout, posterior: FloatArray | None, pairs: tuple[Pair, ...], level: float,
+    layout: Layout,
+    posterior: FloatArray | None,
+    pairs: tuple[Pair, ...],
+    level: float,
 ) -> BreakEven:
     if 0 not in layout.k or len(layout.k) == 1:
         why = "K=0 was not measured" if 0 not in layout.k else "no depth above 0 was measured"
@@ -176,6 +242,10 @@ def _break_even(
         estimate = Estimate(value, float(low), float(high), level, method, layout.n, "K", None)
     losing = [k for k, m in zip(layout.k, layout.log_means, strict=True) if k > value and m <= layout.log_means[zero]]
     shown = [p for p in pairs if p.against == 0 and p.p_holm is not None and p.p_holm < 1 - level]
-    return BreakEven(value or None, min(losing, default=None), estimate,
-                     tuple(p.k for p in shown if (p.change_percent.value or 0) > 0),
-                     tuple(p.k for p in shown if (p.change_percent.value or 0) < 0))
+    return BreakEven(
+        value or None,
+        min(losing, default=None),
+        estimate,
+        tuple(p.k for p in shown if (p.change_percent.value or 0) > 0),
+        tuple(p.k for p in shown if (p.change_percent.value or 0) < 0),
+    )

@@ -23,8 +23,14 @@ class DepthLoss:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-safe."""
-        return {"k": self.k, "runs": self.runs, "decode_tok_s": self.decode_tok_s,
-                "loss_percent": self.loss_percent.to_dict(), "verdict": self.verdict, "p_best": self.p_best}
+        return {
+            "k": self.k,
+            "runs": self.runs,
+            "decode_tok_s": self.decode_tok_s,
+            "loss_percent": self.loss_percent.to_dict(),
+            "verdict": self.verdict,
+            "p_best": self.p_best,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +44,12 @@ class Pair:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-safe."""
-        return {"k": self.k, "against": self.against, "change_percent": self.change_percent.to_dict(),
-                "p_holm": self.p_holm}
+        return {
+            "k": self.k,
+            "against": self.against,
+            "change_percent": self.change_percent.to_dict(),
+            "p_holm": self.p_holm,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +68,13 @@ class BreakEven:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-safe."""
-        return {"k": self.k, "next_loss": self.next_loss, "estimate": self.estimate.to_dict(),
-                "shown_better": list(self.shown_better), "shown_worse": list(self.shown_worse)}
+        return {
+            "k": self.k,
+            "next_loss": self.next_loss,
+            "estimate": self.estimate.to_dict(),
+            "shown_better": list(self.shown_better),
+            "shown_worse": list(self.shown_worse),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +125,19 @@ class Comparison:
     def to_dict(self) -> dict[str, object]:
         """As in `compare --json`."""
         return {
-            "cell_id": self.cell_id, "concurrency": self.concurrency, "n_runs": self.n_runs, "blocks": self.blocks,
-            "df": self.df, "best_k": self.best_k, "depths": [d.to_dict() for d in self.depths],
+            "cell_id": self.cell_id,
+            "concurrency": self.concurrency,
+            "n_runs": self.n_runs,
+            "blocks": self.blocks,
+            "df": self.df,
+            "best_k": self.best_k,
+            "depths": [d.to_dict() for d in self.depths],
             "recommendation": self.recommendation.to_dict() if self.recommendation else None,
             "break_even": self.break_even.to_dict() if self.break_even else None,
-            "regrets": [r.to_dict() for r in self.regrets], "pairs": [p.to_dict() for p in self.pairs],
-            "flags": list(self.flags), "reason": self.reason,
+            "regrets": [r.to_dict() for r in self.regrets],
+            "pairs": [p.to_dict() for p in self.pairs],
+            "flags": list(self.flags),
+            "reason": self.reason,
         }
 
     def loss_of(self, k: int) -> Estimate:

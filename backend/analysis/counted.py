@@ -31,9 +31,15 @@ def counter_deltas(counters: pd.DataFrame) -> pd.DataFrame:
     before = numbers(rows, "before")
     delta = numbers(rows, "after") - np.where(np.isnan(before), 0.0, before)
     position = rows["labels"].fillna("").astype(str).str.extract(r'position="(\d+)"', expand=False)
-    table = pd.DataFrame({
-        "run_id": rows["run_id"], "cell_id": rows["cell_id"], "name": names,
-        "position": position.fillna("-1").astype(int), "delta": np.where(delta < 0, np.nan, delta)})
+    table = pd.DataFrame(
+        {
+            "run_id": rows["run_id"],
+            "cell_id": rows["cell_id"],
+            "name": names,
+            "position": position.fillna("-1").astype(int),
+            "delta": np.where(delta < 0, np.nan, delta),
+        }
+    )
     return complete_sums(table, ["run_id", "cell_id", "name", "position"], ["delta"])
 
 
@@ -52,7 +58,14 @@ def counted_acceptance(run_cell: pd.DataFrame, counters: pd.DataFrame) -> list[D
         depth = int(table["k"].iloc[0])
         at = [float(total.get((ACCEPTED_AT, i), 0.0)) for i in range(depth)]
         served = float(total.get((REQUESTS, -1), 0.0))
-        out.append(from_counts(
-            depth, float(total.get((DRAFTS, -1), 0.0)), at, requests=int(served), cell_id=str(cell_id),
-            drafted_tokens=float(total.get((DRAFTED, -1), 0.0))))
+        out.append(
+            from_counts(
+                depth,
+                float(total.get((DRAFTS, -1), 0.0)),
+                at,
+                requests=int(served),
+                cell_id=str(cell_id),
+                drafted_tokens=float(total.get((DRAFTED, -1), 0.0)),
+            )
+        )
     return out

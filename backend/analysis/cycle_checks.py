@@ -39,15 +39,25 @@ class CycleTests:
     def to_dict(self) -> dict[str, object]:
         """JSON-safe."""
         return {
-            "quadratic_ms": self.quadratic_ms.to_dict(), "quadratic": self.quadratic.to_dict(),
+            "quadratic_ms": self.quadratic_ms.to_dict(),
+            "quadratic": self.quadratic.to_dict(),
             "lack_of_fit": self.lack_of_fit.to_dict(),
-            "aicc": {"linear": self.aicc_linear, "quadratic": self.aicc_quadratic, "hinge": self.aicc_hinge,
-                     "hinge_knot": self.hinge_knot},
+            "aicc": {
+                "linear": self.aicc_linear,
+                "quadratic": self.aicc_quadratic,
+                "hinge": self.aicc_hinge,
+                "hinge_knot": self.hinge_knot,
+            },
         }
 
 
 def run_tests(
-    k: FloatArray, y: FloatArray, block: FloatArray | None, *, own_lines: FloatArray | None, level: float = LEVEL,
+    k: FloatArray,
+    y: FloatArray,
+    block: FloatArray | None,
+    *,
+    own_lines: FloatArray | None,
+    level: float = LEVEL,
 ) -> CycleTests:
     """All tests on cycle times `y` (n,) in ms. `own_lines`: the complete blocks that get a line each, else None."""
     if own_lines is not None and block is not None:
@@ -70,9 +80,14 @@ def run_tests(
             hinges.append((fit.rss, int(knot), fit))
     hinge = min(hinges, key=lambda h: h[:2]) if hinges else None
     return CycleTests(
-        _quadratic_term(quadratic, level), nested_f(linear, quadratic), f_lack, aicc(linear),
-        aicc(quadratic) if quadratic.full_rank else None, aicc(hinge[2], extra=1) if hinge else None,
-        hinge[1] if hinge else None)
+        _quadratic_term(quadratic, level),
+        nested_f(linear, quadratic),
+        f_lack,
+        aicc(linear),
+        aicc(quadratic) if quadratic.full_rank else None,
+        aicc(hinge[2], extra=1) if hinge else None,
+        hinge[1] if hinge else None,
+    )
 
 
 def _quadratic_term(fit: LeastSquares, level: float) -> Estimate:
@@ -85,7 +100,9 @@ def _quadratic_term(fit: LeastSquares, level: float) -> Estimate:
 
 
 def diagnose(
-    tests: CycleTests, windows: Sequence[tuple[tuple[int, ...], Estimate, Estimate]], level: float = LEVEL,
+    tests: CycleTests,
+    windows: Sequence[tuple[tuple[int, ...], Estimate, Estimate]],
+    level: float = LEVEL,
 ) -> tuple[str, ...]:
     """Sentences about the line. `windows`: (depths, t_draft_ms, t_marginal_ms). "Convex" only when the test says so."""
     alpha = 1 - level
@@ -95,20 +112,30 @@ def diagnose(
         words.append(f"Curvature cannot be tested: {curve.reason or tests.quadratic_ms.reason}.")
     elif curve.p < alpha:
         shape = "convex" if curvature > 0 else "concave"
-        words.append(f"The cycle is {shape} in K (quadratic term {curvature:+.2f} ms, p = {curve.p:.2g}): the line's "
-                     "t_draft is a projection, not the proposer's time.")
+        words.append(
+            f"The cycle is {shape} in K (quadratic term {curvature:+.2f} ms, p = {curve.p:.2g}): the line's "
+            "t_draft is a projection, not the proposer's time."
+        )
     else:
         words.append(f"Curvature is not shown (p = {curve.p:.2g}).")
     lack = tests.lack_of_fit
     if lack.p is None:
         words.append(f"Lack of fit cannot be tested: {lack.reason}.")
     elif lack.p < alpha:
-        words.append(f"A line does not fit the depths (lack of fit, p = {lack.p:.2g}); "
-                     "more repeats will not change that.")
+        words.append(
+            f"A line does not fit the depths (lack of fit, p = {lack.p:.2g}); more repeats will not change that."
+        )
     else:
         words.append(f"Lack of fit is not shown (p = {lack.p:.2g}).")
-    scores = {name: score for name, score in (("linear", tests.aicc_linear), ("quadratic", tests.aicc_quadratic),
-                                              ("hinge", tests.aicc_hinge)) if score is not None}
+    scores = {
+        name: score
+        for name, score in (
+            ("linear", tests.aicc_linear),
+            ("quadratic", tests.aicc_quadratic),
+            ("hinge", tests.aicc_hinge),
+        )
+        if score is not None
+    }
     if len(scores) > 1 and "linear" in scores:
         best = min(scores, key=lambda name: scores[name])
         if best != "linear" and scores["linear"] - scores[best] > 2:
@@ -116,12 +143,16 @@ def diagnose(
             words.append(f"AICc prefers a {best} curve{knot} to the line by {scores['linear'] - scores[best]:.1f}.")
     for depths, _, marginal in windows:
         if marginal.value is not None and marginal.value < 0:
-            words.append(f"Over K={_span(depths)} the slope is negative ({marginal.value:.2f} ms): a verify position "
-                         "cannot cost less than nothing, so this window's t_draft is not to be used.")
+            words.append(
+                f"Over K={_span(depths)} the slope is negative ({marginal.value:.2f} ms): a verify position "
+                "cannot cost less than nothing, so this window's t_draft is not to be used."
+            )
     (first, early, _), (last, late, _) = windows[0], windows[-1]
     if len(windows) > 1 and early.value is not None and late.value is not None:
-        words.append(f"t_draft from the fit is {early.value:.1f} ms over K={_span(first)} and {late.value:.1f} ms over "
-                     f"K={_span(last)}.")
+        words.append(
+            f"t_draft from the fit is {early.value:.1f} ms over K={_span(first)} and {late.value:.1f} ms over "
+            f"K={_span(last)}."
+        )
     if late.low is not None and late.high is not None and late.low <= 0 <= late.high:
         words.append("The interval of t_draft over all depths includes 0.")
     elif late.value is not None and late.low is None:

@@ -60,8 +60,10 @@ class Estimate:
 
     def times(self, factor: float, unit: str) -> Estimate:
         """The same estimate in another unit: every bound times a positive `factor`."""
+
         def scale(number: float | None) -> float | None:
             return None if number is None else number * factor
+
         return replace(self, value=scale(self.value), low=scale(self.low), high=scale(self.high), unit=unit)
 
     def text(self, digits: int = 2) -> str:
@@ -96,7 +98,14 @@ def t_quantile(level: float, df: float) -> float:
 
 
 def t_interval(
-    value: float, standard_error: float, df: float, unit: str, *, method: str, n: int, level: float = LEVEL,
+    value: float,
+    standard_error: float,
+    df: float,
+    unit: str,
+    *,
+    method: str,
+    n: int,
+    level: float = LEVEL,
     no_df: str = "no residual degrees of freedom",
 ) -> Estimate:
     """value +/- t(df) x standard error; without degrees of freedom the value alone, with the reason `no_df`."""
@@ -107,7 +116,12 @@ def t_interval(
 
 
 def student_t_mean(
-    values: Iterable[float | None], unit: str, *, level: float = LEVEL, what: str = "run", method: str | None = None,
+    values: Iterable[float | None],
+    unit: str,
+    *,
+    level: float = LEVEL,
+    what: str = "run",
+    method: str | None = None,
 ) -> Estimate:
     """Mean over independent units with Student t, n - 1 df: mean +/- t s/sqrt(n). `what` names the unit of n."""
     array = finite(values)
@@ -115,12 +129,17 @@ def student_t_mean(
     if array.size == 0:
         return missing(unit, "not measured", method=method)
     error = float(array.std(ddof=1) / math.sqrt(array.size)) if array.size > 1 else math.nan
-    return t_interval(float(array.mean()), error, array.size - 1, unit, method=method, n=array.size, level=level,
-                      no_df=f"one {what}")
+    return t_interval(
+        float(array.mean()), error, array.size - 1, unit, method=method, n=array.size, level=level, no_df=f"one {what}"
+    )
 
 
 def student_t_log_mean(
-    values: Iterable[float | None], unit: str, *, level: float = LEVEL, what: str = "run",
+    values: Iterable[float | None],
+    unit: str,
+    *,
+    level: float = LEVEL,
+    what: str = "run",
 ) -> Estimate:
     """Geometric mean with Student t on the log, n - 1 df: exp(mean log +/- t s_log/sqrt(n)). For positive rates.
 
@@ -139,7 +158,11 @@ def student_t_log_mean(
 
 
 def ratio_of_sums(
-    numerator: Iterable[float | None], denominator: Iterable[float | None], unit: str, *, reason: str,
+    numerator: Iterable[float | None],
+    denominator: Iterable[float | None],
+    unit: str,
+    *,
+    reason: str,
     scale: float = 1.0,
 ) -> Estimate:
     """sum(numerator) / sum(denominator) x scale over the rows that have both; the point alone, with `reason`."""

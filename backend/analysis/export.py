@@ -18,8 +18,14 @@ def static_depth(comparison: Comparison) -> dict[str, object] | None:
     if advice is None:
         return None
     setting: dict[str, object] | None = {"num_speculative_tokens": advice.k} if advice.k else None
-    return {"cell_id": comparison.cell_id, "concurrency": comparison.concurrency, "k": advice.k,
-            "resolved": advice.resolved, "reason": advice.reason, "speculative_config": setting}
+    return {
+        "cell_id": comparison.cell_id,
+        "concurrency": comparison.concurrency,
+        "k": advice.k,
+        "resolved": advice.resolved,
+        "reason": advice.reason,
+        "speculative_config": setting,
+    }
 
 
 def per_batch_size(comparisons: Iterable[Comparison]) -> dict[str, object] | None:
@@ -28,8 +34,14 @@ def per_batch_size(comparisons: Iterable[Comparison]) -> dict[str, object] | Non
     A measured concurrency's depth holds from it up to just below the next measured one (the first from batch 1, the
     last up to itself: what lies above was not measured). One context and workload only. None: no data.
     """
-    measured = sorted(((c.concurrency, c.recommendation) for c in comparisons
-                       if c.concurrency is not None and c.recommendation is not None), key=lambda pair: pair[0])
+    measured = sorted(
+        (
+            (c.concurrency, c.recommendation)
+            for c in comparisons
+            if c.concurrency is not None and c.recommendation is not None
+        ),
+        key=lambda pair: pair[0],
+    )
     if not measured or len({c for c, _ in measured}) != len(measured):
         return None
     first = [1, *(c for c, _ in measured[1:])]
@@ -40,5 +52,9 @@ def per_batch_size(comparisons: Iterable[Comparison]) -> dict[str, object] | Non
             table[-1][1] = high
         else:
             table.append([low, high, advice.k])
-    return {"num_speculative_tokens": max(k for _, _, k in table), "num_speculative_tokens_per_batch_size": table,
-            "resolved": all(advice.resolved for _, advice in measured), "status": EXPERIMENTAL}
+    return {
+        "num_speculative_tokens": max(k for _, _, k in table),
+        "num_speculative_tokens_per_batch_size": table,
+        "resolved": all(advice.resolved for _, advice in measured),
+        "status": EXPERIMENTAL,
+    }

@@ -72,10 +72,15 @@ class Gain:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-safe."""
-        return {"k": self.k, "tokens_per_step": self.tokens_per_step.to_dict(),
-                "acceptance_length": self.acceptance_length.to_dict(), "own_rate": self.own_rate.to_dict(),
-                "shallow": [{"position": i, "change": e.to_dict()} for i, e in self.shallow.items()],
-                "below_own_rate": self.below_own_rate.to_dict(), "flags": list(self.flags)}
+        return {
+            "k": self.k,
+            "tokens_per_step": self.tokens_per_step.to_dict(),
+            "acceptance_length": self.acceptance_length.to_dict(),
+            "own_rate": self.own_rate.to_dict(),
+            "shallow": [{"position": i, "change": e.to_dict()} for i, e in self.shallow.items()],
+            "below_own_rate": self.below_own_rate.to_dict(),
+            "flags": list(self.flags),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +92,10 @@ class Decay:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-safe."""
-        return {"ratio": self.ratio.to_dict(),
-                "beyond": [{"position": i, "survival": e.to_dict()} for i, e in self.beyond.items()]}
+        return {
+            "ratio": self.ratio.to_dict(),
+            "beyond": [{"position": i, "survival": e.to_dict()} for i, e in self.beyond.items()],
+        }
 
 
 def figures_of(cell: CellCounts, *, draws: int = DRAWS, seed: int = 0) -> dict[int, DepthFigures]:
@@ -101,9 +108,10 @@ def figures_of(cell: CellCounts, *, draws: int = DRAWS, seed: int = 0) -> dict[i
         value = float(top.sum()) / total if total > 0 else math.nan
         return Drawn(value, None if w is None else ratio_draws(w, top, bottom), prompts, "one prompt")
 
-    return {k: DepthFigures(drawn(d.emitted, d.steps),
-                            {i: drawn(d.accepted_at[:, i], d.drafted_steps) for i in range(k)})
-            for k, d in cell.depths.items()}
+    return {
+        k: DepthFigures(drawn(d.emitted, d.steps), {i: drawn(d.accepted_at[:, i], d.drafted_steps) for i in range(k)})
+        for k, d in cell.depths.items()
+    }
 
 
 def reported_figures(run_cell: pd.DataFrame, positions: pd.DataFrame | None) -> dict[int, DepthFigures]:
@@ -116,11 +124,17 @@ def reported_figures(run_cell: pd.DataFrame, positions: pd.DataFrame | None) -> 
         known: dict[int, float] = {}
         if positions is not None and len(positions):
             mine = positions[(positions["k"] == k) & (positions["cell_id"] == run_cell["cell_id"].iloc[0])]
-            known = {int(i): float(a) for i, a in zip(mine["position"], numbers(mine, "survival"), strict=True)
-                     if math.isfinite(a)}
+            known = {
+                int(i): float(a)
+                for i, a in zip(mine["position"], numbers(mine, "survival"), strict=True)
+                if math.isfinite(a)
+            }
         full = known if per_step is None else implied_survival(k, per_step, known)
-        out[k] = DepthFigures(None if per_step is None else Drawn(per_step, None, 0),
-                              {i: Drawn(a, None, 0) for i, a in sorted(full.items())}, tuple(set(full) - set(known)))
+        out[k] = DepthFigures(
+            None if per_step is None else Drawn(per_step, None, 0),
+            {i: Drawn(a, None, 0) for i, a in sorted(full.items())},
+            tuple(set(full) - set(known)),
+        )
     return out
 
 
@@ -140,10 +154,16 @@ def gains(figures: Mapping[int, DepthFigures], *, level: float = LEVEL) -> list[
             continue
         here, before = figures[k], figures[k - 1]
         own = here.survival.get(k - 1)
-        changes = {i: here.survival[i].minus(before.survival[i]) for i in range(k - 1)
-                   if i in here.survival and i in before.survival}
-        step_gain = None if here.tokens_per_step is None or before.tokens_per_step is None \
+        changes = {
+            i: here.survival[i].minus(before.survival[i])
+            for i in range(k - 1)
+            if i in here.survival and i in before.survival
+        }
+        step_gain = (
+            None
+            if here.tokens_per_step is None or before.tokens_per_step is None
             else here.tokens_per_step.minus(before.tokens_per_step)
+        )
         length = None
         if own is not None and len(changes) == k - 1:
             length = own
@@ -151,9 +171,17 @@ def gains(figures: Mapping[int, DepthFigures], *, level: float = LEVEL) -> list[
                 length = length.plus(change)
         gap = own.minus(step_gain) if own is not None and step_gain is not None else None
         gain = _or_missing(step_gain, "tokens", level)
-        out.append(Gain(k, gain, _or_missing(length, "tokens", level), _or_missing(own, "1", level, rate=True),
-                        {i: c.estimate("1", level) for i, c in changes.items()}, _or_missing(gap, "tokens", level),
-                        _odd(k, gain, figures)))
+        out.append(
+            Gain(
+                k,
+                gain,
+                _or_missing(length, "tokens", level),
+                _or_missing(own, "1", level, rate=True),
+                {i: c.estimate("1", level) for i, c in changes.items()},
+                _or_missing(gap, "tokens", level),
+                _odd(k, gain, figures),
+            )
+        )
     return out
 
 

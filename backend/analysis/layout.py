@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
-from backend.analysis.cycle_model import blocks_that_count
+from backend.analysis.cycle_window import blocks_that_count
 from backend.analysis.estimate import FloatArray
 from backend.analysis.linear import LeastSquares, least_squares, sum_to_zero
 from backend.analysis.selection import arms, block_codes, numbers
@@ -75,7 +75,10 @@ def fit_layout(run_cell: pd.DataFrame, *, order_covariate: bool = False) -> Layo
 
 
 def layout_of(
-    k: FloatArray, log_rate: FloatArray, block: FloatArray | None, order: FloatArray | None = None,
+    k: FloatArray,
+    log_rate: FloatArray,
+    block: FloatArray | None,
+    order: FloatArray | None = None,
 ) -> Layout:
     """The layout of log rates (n,) at depths k (n,) in blocks (n,) or None, `order` (n,) as a covariate or None."""
     depths, index = np.unique(k, return_inverse=True)
@@ -99,12 +102,24 @@ def layout_of(
     own = _unequal_variances(log_rate - X @ fit.beta, X, fit, index, K)
     if own is not None:
         covariance, df, flags = np.diag(own / np.bincount(index)), min(counts) - 1, (*flags, "unequal-scatter")
-    return Layout(tuple(int(d) for d in depths), fit.beta[:K], covariance, variance, df, counts,
-                  0 if block is None else len(np.unique(block)), flags)
+    return Layout(
+        tuple(int(d) for d in depths),
+        fit.beta[:K],
+        covariance,
+        variance,
+        df,
+        counts,
+        0 if block is None else len(np.unique(block)),
+        flags,
+    )
 
 
 def _unequal_variances(
-    residual: FloatArray, X: FloatArray, fit: LeastSquares, index: npt.NDArray[np.intp], K: int,
+    residual: FloatArray,
+    X: FloatArray,
+    fit: LeastSquares,
+    index: npt.NDArray[np.intp],
+    K: int,
 ) -> FloatArray | None:
     """Variance of a run per depth (K,) where Bartlett's test rejects that they are equal (p < .05); else None.
 

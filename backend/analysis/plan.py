@@ -31,12 +31,18 @@ def line_errors(k: Sequence[int], residual_ms: float) -> LineErrors:
     n, mean = len(depths), float(depths.mean())
     sxx = float(((depths - mean) ** 2).sum())
     factor = 1 / n + mean**2 / sxx
-    return LineErrors(residual_ms / math.sqrt(sxx), residual_ms * math.sqrt(factor),
-                      residual_ms * math.sqrt(1 + factor), n - 2)
+    return LineErrors(
+        residual_ms / math.sqrt(sxx), residual_ms * math.sqrt(factor), residual_ms * math.sqrt(1 + factor), n - 2
+    )
 
 
-def reported_t_draft(t_draft_ms: float, k: Sequence[int], residual_ms: float, *, level: float = LEVEL,
-                     ) -> dict[str, Estimate]:
+def reported_t_draft(
+    t_draft_ms: float,
+    k: Sequence[int],
+    residual_ms: float,
+    *,
+    level: float = LEVEL,
+) -> dict[str, Estimate]:
     """A published t_draft with the intervals that its line allows: `study` (+/- 2 SE), `t`, `t_with_k0`."""
     errors = line_errors(k, residual_ms)
     t = t_quantile(level, errors.df)
@@ -47,8 +53,9 @@ def reported_t_draft(t_draft_ms: float, k: Sequence[int], residual_ms: float, *,
     return {
         "study": around(2 * errors.intercept_ms, "+/- 2 SE of the intercept, K=0 taken as exact", 0.9545),
         "t": around(t * errors.intercept_ms, f"Student t, {errors.df} df, K=0 taken as exact", level),
-        "t_with_k0": around(t * errors.intercept_with_k0_ms, f"Student t, {errors.df} df, with the K=0 run's error",
-                            level),
+        "t_with_k0": around(
+            t * errors.intercept_with_k0_ms, f"Student t, {errors.df} df, with the K=0 run's error", level
+        ),
     }
 
 
@@ -58,8 +65,14 @@ def reported_test(value_ms: float, standard_error_ms: float, df: int, assumed_ms
 
 
 def runs_needed(
-    half_width_ms: float, k: Sequence[int], residual_ms: float, *, interval: bool, with_k0: bool = False,
-    level: float = LEVEL, limit: int = 1_000_000,
+    half_width_ms: float,
+    k: Sequence[int],
+    residual_ms: float,
+    *,
+    interval: bool,
+    with_k0: bool = False,
+    level: float = LEVEL,
+    limit: int = 1_000_000,
 ) -> int | None:
     """Smallest number of runs a K for which t_draft is known to +/- half_width_ms; None above `limit`.
 

@@ -12,8 +12,19 @@ from backend.analysis.estimate import FloatArray
 from backend.analysis.selection import arms, numbers
 
 IntArray = npt.NDArray[np.int64]
-USED = ("request_id", "run_id", "cell_id", "prompt_id", "category", "output_tokens", "decode_s", "steps",
-        "drafted_steps", "drafted_tokens", "accepted_tokens")  # columns of `request` that are summed
+USED = (
+    "request_id",
+    "run_id",
+    "cell_id",
+    "prompt_id",
+    "category",
+    "output_tokens",
+    "decode_s",
+    "steps",
+    "drafted_steps",
+    "drafted_tokens",
+    "accepted_tokens",
+)  # columns of `request` that are summed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +84,14 @@ def _steps_inside(cell: pd.DataFrame, codes: IntArray, k: IntArray, steps: pd.Da
         return pd.DataFrame({"prompt": [], "k": [], "drafted": [], "accepted": []})
     place = pd.Index(cell["request_id"]).get_indexer(pd.Index(steps["request_id"]))
     found = place >= 0
-    return pd.DataFrame({
-        "prompt": codes[place[found]], "k": k[place[found]],
-        "drafted": np.asarray(steps["drafted_tokens"].to_numpy()[found], dtype=np.int64),
-        "accepted": np.asarray(steps["accepted_tokens"].to_numpy()[found], dtype=np.int64)})
+    return pd.DataFrame(
+        {
+            "prompt": codes[place[found]],
+            "k": k[place[found]],
+            "drafted": np.asarray(steps["drafted_tokens"].to_numpy()[found], dtype=np.int64),
+            "accepted": np.asarray(steps["accepted_tokens"].to_numpy()[found], dtype=np.int64),
+        }
+    )
 
 
 def _depth(k: int, rows: pd.DataFrame, codes: IntArray, prompts: int, steps: pd.DataFrame) -> DepthCounts:
@@ -100,5 +115,13 @@ def _depth(k: int, rows: pd.DataFrame, codes: IntArray, prompts: int, steps: pd.
         return np.where(np.isnan(values) & (nothing | (drafts and k == 0)), 0.0, values)
 
     return DepthCounts(
-        k, total(np.maximum(output - 1, 0.0)), total(column("steps", drafts=False)), total(column("drafted_steps")),
-        total(column("drafted_tokens")), total(column("accepted_tokens")), accepted_at, drafted_at, len(rows))
+        k,
+        total(np.maximum(output - 1, 0.0)),
+        total(column("steps", drafts=False)),
+        total(column("drafted_steps")),
+        total(column("drafted_tokens")),
+        total(column("accepted_tokens")),
+        accepted_at,
+        drafted_at,
+        len(rows),
+    )

@@ -53,7 +53,13 @@ def percentile_interval(draws: FloatArray, clusters: int, level: float) -> tuple
 
 
 def from_draws(
-    value: float, draws: FloatArray, unit: str, *, clusters: int, level: float = LEVEL, rate: bool = False,
+    value: float,
+    draws: FloatArray,
+    unit: str,
+    *,
+    clusters: int,
+    level: float = LEVEL,
+    rate: bool = False,
     method: str = METHOD,
 ) -> Estimate:
     """An Estimate from draws (draws,). With `rate`, a value of exactly 0 or 1 gets the bound 1 - (1-level)^(1/m).
@@ -74,8 +80,15 @@ def from_draws(
 
 
 def cluster_ratio(
-    top: FloatArray, bottom: FloatArray, unit: str, *, draws: int = DRAWS, seed: int = 0, level: float = LEVEL,
-    rate: bool = False, offset: float = 0.0,
+    top: FloatArray,
+    bottom: FloatArray,
+    unit: str,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    level: float = LEVEL,
+    rate: bool = False,
+    offset: float = 0.0,
 ) -> list[Estimate]:
     """offset + sum(top)/sum(bottom) per column, with cluster intervals. top, bottom: (clusters, q).
 
@@ -94,7 +107,17 @@ def cluster_ratio(
 
 def shifted(estimate: Estimate, offset: float) -> Estimate:
     """The estimate of offset + x."""
+
     def move(number: float | None) -> float | None:
         return None if number is None else number + offset
-    return Estimate(move(estimate.value), move(estimate.low), move(estimate.high), estimate.level, estimate.method,
-                    estimate.n, estimate.unit, estimate.reason)
+
+    return Estimate(
+        move(estimate.value),
+        move(estimate.low),
+        move(estimate.high),
+        estimate.level,
+        estimate.method,
+        estimate.n,
+        estimate.unit,
+        estimate.reason,
+    )

@@ -42,7 +42,8 @@ def _headline(comparison: Comparison, best: DepthLoss, opening: str, margin_perc
     if advice.resolved:
         others = [d.k for d in comparison.depths if d.verdict == "within" and d.k != best.k]
         tie = f"; so {_do(others)}, and the smallest is advised" if others else ""
-        sure = f" (probability of being best {best.p_best:.2f})" if best.p_best is not None and not others else ""
+        told = best.p_best is not None and not others
+        sure = f" (probability of being best {_probability(best.p_best or 0.0)})" if told else ""
         verb = "do not speculate" if best.k == 0 else f"speculate {best.k} deep"
         most = best.loss_percent.high or 0.0
         place = f"loses at most {most:.1f}% against the best depth" if most > 0 else "is the best depth"
@@ -51,9 +52,14 @@ def _headline(comparison: Comparison, best: DepthLoss, opening: str, margin_perc
     start = f"{opening}the best depth is {rate}" if opening else f"The best measured depth is {rate}"
     if not best.loss_percent.has_interval:
         return f"{start}; no interval: {advice.reason} ({runs})."
-    sure = "" if best.p_best is None else f" with probability {best.p_best:.2f} of being best"
+    sure = "" if best.p_best is None else f" with probability {_probability(best.p_best)} of being best"
     more = f" About {advice.blocks_needed} blocks would tell." if advice.blocks_needed else ""
     return f"{start}{sure}, not resolved: {advice.reason} ({runs}).{more}"
+
+
+def _probability(p: float) -> str:
+    """Two digits; never the certainty that a number of draws cannot give."""
+    return "over 0.99" if p > 0.99 else f"{p:.2f}"
 
 
 def _do(depths: list[int]) -> str:

@@ -49,8 +49,9 @@ def loss_bounds(means: FloatArray, covariance: FloatArray, df: int, level: float
     K = len(means)
     variance = np.diag(covariance)
     spread = np.sqrt(np.maximum(variance[:, None] + variance[None, :] - 2 * covariance, 0.0))  # SE of differences
-    critical = np.array([dunnett_quantile(level, K - 1, df, _least_correlation(covariance, spread, i))
-                         for i in range(K)])
+    critical = np.array(
+        [dunnett_quantile(level, K - 1, df, _least_correlation(covariance, spread, i)) for i in range(K)]
+    )
     lead = means[:, None] - means[None, :]  # (b, k): b minus k
     reach = critical[:, None] * spread
     maybe_best = (lead + reach >= 0).all(axis=1)

@@ -49,20 +49,40 @@ class KSummary:
 
     def to_dict(self) -> dict[str, object]:
         """As in `summary --json`."""
-        return {"cell_id": self.cell_id, "k": self.k, "n_runs": self.n_runs,
-                **{name: estimate.to_dict() for name, estimate in self.figures().items()},
-                "acceptance": [a.to_dict() for a in self.acceptance], "flags": list(self.flags)}
+        return {
+            "cell_id": self.cell_id,
+            "k": self.k,
+            "n_runs": self.n_runs,
+            **{name: estimate.to_dict() for name, estimate in self.figures().items()},
+            "acceptance": [a.to_dict() for a in self.acceptance],
+            "flags": list(self.flags),
+        }
 
     def figures(self) -> dict[str, Estimate]:
         """The single figures by name."""
-        return {name: getattr(self, name) for name in (
-            "decode_tok_s", "tokens_per_step", "acceptance_length", "acceptance_rate", "cycle_ms", "power_w",
-            "tokens_per_joule")}
+        return {
+            name: getattr(self, name)
+            for name in (
+                "decode_tok_s",
+                "tokens_per_step",
+                "acceptance_length",
+                "acceptance_rate",
+                "cycle_ms",
+                "power_w",
+                "tokens_per_joule",
+            )
+        }
 
 
 def summarise(
-    run_cell: pd.DataFrame, *, requests: pd.DataFrame | None = None, steps: pd.DataFrame | None = None,
-    positions: pd.DataFrame | None = None, findings: pd.DataFrame | None = None, draws: int = DRAWS, seed: int = 0,
+    run_cell: pd.DataFrame,
+    *,
+    requests: pd.DataFrame | None = None,
+    steps: pd.DataFrame | None = None,
+    positions: pd.DataFrame | None = None,
+    findings: pd.DataFrame | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
     level: float = LEVEL,
 ) -> list[KSummary]:
     """All depths of all cells of a sweep, one row each, also those without a valid run (n_runs 0).
@@ -70,23 +90,39 @@ def summarise(
     requests, steps: the tables, where raw requests exist; positions: view acceptance_by_position, used where
     they do not (published and imported figures); findings: the table, for `flags`.
     """
-    by_prompt = {} if requests is None or requests.empty else {
-        (a.cell_id, a.k): a
-        for a in acceptance(requests, steps, run_cell, draws=draws, seed=seed, level=level)}
+    by_prompt = (
+        {}
+        if requests is None or requests.empty
+        else {(a.cell_id, a.k): a for a in acceptance(requests, steps, run_cell, draws=draws, seed=seed, level=level)}
+    )
     rows = []
     for cell_id, cell in by_cell(run_cell):
         good = arms(cell)
         depths = sorted({int(k) for k in cell.loc[cell["role"] == "arm", "k"].dropna()})
         for k in depths:
             at_k = cell[(cell["k"] == k) & (cell["role"] == "arm")]
-            rows.append(_row(cell_id, k, good[good["k"] == k], by_prompt.get((cell_id, k)), positions,
-                             _flags(at_k, cell_id, findings), level))
+            rows.append(
+                _row(
+                    cell_id,
+                    k,
+                    good[good["k"] == k],
+                    by_prompt.get((cell_id, k)),
+                    positions,
+                    _flags(at_k, cell_id, findings),
+                    level,
+                )
+            )
     return rows
 
 
 def _row(
-    cell_id: str, k: int, runs: pd.DataFrame, prompts: DepthAcceptance | None, positions: pd.DataFrame | None,
-    flags: tuple[str, ...], level: float,
+    cell_id: str,
+    k: int,
+    runs: pd.DataFrame,
+    prompts: DepthAcceptance | None,
+    positions: pd.DataFrame | None,
+    flags: tuple[str, ...],
+    level: float,
 ) -> KSummary:
     scopes = set(runs["power_scope"].dropna()) if "power_scope" in runs else set()
     if len(scopes) > 1:
@@ -97,8 +133,11 @@ def _row(
         joule = student_t_log_mean(numbers(runs, "tokens_per_joule"), "tok/J", level=level)
     per_step, length, rate, survival = _counts(k, runs, positions, cell_id)
     if prompts is not None:
-        per_step, length, rate = (_told(prompts.tokens_per_step, per_step), _told(prompts.acceptance_length, length),
-                                  _told(prompts.acceptance, rate))
+        per_step, length, rate = (
+            _told(prompts.tokens_per_step, per_step),
+            _told(prompts.acceptance_length, length),
+            _told(prompts.acceptance, rate),
+        )
         if not survival or any(p.survival.value is not None for p in prompts.positions):
             survival = tuple(p.survival for p in prompts.positions)
         flags = tuple(dict.fromkeys((*flags, *prompts.flags)))
@@ -108,8 +147,20 @@ def _row(
     cycle = student_t_mean(cycle_ms(runs), "ms", level=level)
     if cycle.value is None and len(runs) and (concurrency > 1).all():
         cycle = missing("ms", "above concurrency 1 there is no cycle time", n=len(runs))
-    return KSummary(cell_id, k, len(runs), student_t_log_mean(numbers(runs, "decode_tok_s"), "tok/s", level=level),
-                    per_step, length, survival, rate, cycle, power, joule, flags)
+    return KSummary(
+        cell_id,
+        k,
+        len(runs),
+        student_t_log_mean(numbers(runs, "decode_tok_s"), "tok/s", level=level),
+        per_step,
+        length,
+        survival,
+        rate,
+        cycle,
+        power,
+        joule,
+        flags,
+    )
 
 
 def _told(by_prompt: Estimate, of_runs: Estimate) -> Estimate:
@@ -118,7 +169,10 @@ def _told(by_prompt: Estimate, of_runs: Estimate) -> Estimate:
 
 
 def _counts(
-    k: int, runs: pd.DataFrame, positions: pd.DataFrame | None, cell_id: str,
+    k: int,
+    runs: pd.DataFrame,
+    positions: pd.DataFrame | None,
+    cell_id: str,
 ) -> tuple[Estimate, Estimate, Estimate, tuple[Estimate, ...]]:
     """tokens_per_step, acceptance_length, acceptance_rate, survival from run totals or reported figures: points."""
     why = "one run" if len(runs) == 1 and not np.isfinite(numbers(runs, "steps")).any() else NO_PROMPTS
@@ -141,11 +195,16 @@ def _counts(
         known = dict(zip(mine["position"].astype(int), numbers(mine, "survival"), strict=True))
         survival = tuple(
             point(known[i], "1", why, method="drafts accepted at the position / drafted steps", n=len(runs))
-            if np.isfinite(known.get(i, np.nan)) else missing("1", "not measured")
-            for i in range(max(known, default=-1) + 1))
+            if np.isfinite(known.get(i, np.nan))
+            else missing("1", "not measured")
+            for i in range(max(known, default=-1) + 1)
+        )
     values = finite(numbers(runs, "acceptance_length"))
-    length = point(float(values.mean()), "tokens", why, method="mean over runs", n=len(values)) if len(values) \
+    length = (
+        point(float(values.mean()), "tokens", why, method="mean over runs", n=len(values))
+        if len(values)
         else missing("tokens", "not measured", method="mean over runs", n=len(runs))
+    )
     return per_step, length, pooled("accepted_tokens", "drafted_tokens", "acceptance", "1"), survival
 
 
@@ -160,8 +219,15 @@ def _flags(at_k: pd.DataFrame, cell_id: str, findings: pd.DataFrame | None) -> t
 
 
 def headline_estimates(
-    run_cell: pd.DataFrame, *, sweep: str, code_version: str, requests: pd.DataFrame | None = None,
-    steps: pd.DataFrame | None = None, positions: pd.DataFrame | None = None, draws: int = DRAWS, seed: int = 0,
+    run_cell: pd.DataFrame,
+    *,
+    sweep: str,
+    code_version: str,
+    requests: pd.DataFrame | None = None,
+    steps: pd.DataFrame | None = None,
+    positions: pd.DataFrame | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
     level: float = LEVEL,
 ) -> list[dict[str, object]]:
     """Rows for the table `estimate`: the summary's figures per K and every window's fit, with method, n, version.
@@ -170,13 +236,28 @@ def headline_estimates(
     """
     out: list[dict[str, object]] = []
 
-    def add(cell_id: str, quantity: str, estimate: Estimate, k: int | None = None, window: list[int] | None = None,
-            ) -> None:
-        out.append({"sweep": sweep, "cell_id": cell_id, "quantity": quantity, "k": k, "window_k": window,
-                    **estimate.to_dict(), "code_version": code_version})
+    def add(
+        cell_id: str,
+        quantity: str,
+        estimate: Estimate,
+        k: int | None = None,
+        window: list[int] | None = None,
+    ) -> None:
+        out.append(
+            {
+                "sweep": sweep,
+                "cell_id": cell_id,
+                "quantity": quantity,
+                "k": k,
+                "window_k": window,
+                **estimate.to_dict(),
+                "code_version": code_version,
+            }
+        )
 
-    for row in summarise(run_cell, requests=requests, steps=steps, positions=positions, draws=draws, seed=seed,
-                         level=level):
+    for row in summarise(
+        run_cell, requests=requests, steps=steps, positions=positions, draws=draws, seed=seed, level=level
+    ):
         for name, estimate in row.figures().items():
             add(row.cell_id, name, estimate, row.k)
         for position, estimate in enumerate(row.acceptance):
@@ -192,10 +273,14 @@ def fit_rows(fit: CycleFit) -> list[tuple[str, Estimate, list[int]]]:
     rows: list[tuple[str, Estimate, list[int]]] = []
     for window in fit.windows:
         depths = list(window.k)
-        rows += [("t_verify_base_ms", fit.t_verify_base_ms, depths), ("t_draft_ms", window.t_draft_ms, depths),
-                 ("t_marginal_ms", window.t_marginal_ms, depths), ("residual_ms", window.residual_ms, depths),
-                 ("t_draft_pooled_ms", window.pooled_t_draft_ms, depths),
-                 ("t_marginal_pooled_ms", window.pooled_t_marginal_ms, depths)]
+        rows += [
+            ("t_verify_base_ms", fit.t_verify_base_ms, depths),
+            ("t_draft_ms", window.t_draft_ms, depths),
+            ("t_marginal_ms", window.t_marginal_ms, depths),
+            ("residual_ms", window.residual_ms, depths),
+            ("t_draft_pooled_ms", window.pooled_t_draft_ms, depths),
+            ("t_marginal_pooled_ms", window.pooled_t_marginal_ms, depths),
+        ]
         if window.study_t_draft_ms is not None:
             rows.append(("t_draft_study_ms", window.study_t_draft_ms, depths))
     return rows

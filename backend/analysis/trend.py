@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from backend.analysis.cycle_model import blocks_that_count, complete_blocks
+from backend.analysis.cycle_window import blocks_that_count, complete_blocks
 from backend.analysis.estimate import LEVEL, Estimate, missing, t_interval
 from backend.analysis.linear import least_squares, sum_to_zero
 from backend.analysis.selection import arms, block_codes, numbers
@@ -27,8 +27,14 @@ class Trend:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-safe."""
-        return {"quantity": self.quantity, "slope_per_k": self.slope_per_k.to_dict(), "monotone": self.monotone,
-                "page_p": self.page_p, "page_reason": self.page_reason, "words": self.words}
+        return {
+            "quantity": self.quantity,
+            "slope_per_k": self.slope_per_k.to_dict(),
+            "monotone": self.monotone,
+            "page_p": self.page_p,
+            "page_reason": self.page_reason,
+            "words": self.words,
+        }
 
 
 def implied_power_w(run_cell: pd.DataFrame) -> pd.DataFrame:
@@ -47,8 +53,14 @@ def trend(run_cell: pd.DataFrame, quantity: str = "power_w", unit: str = "W", *,
     depths = np.unique(k)
     if len(depths) < 2:
         slope = missing(f"{unit} per K", f"measured at {len(depths)} depth(s)", n=len(y))
-        return Trend(quantity, slope, None, None, "fewer than three depths",
-                     f"No trend of {quantity}: measured at {len(depths)} depth(s).")
+        return Trend(
+            quantity,
+            slope,
+            None,
+            None,
+            "fewer than three depths",
+            f"No trend of {quantity}: measured at {len(depths)} depth(s).",
+        )
     block = blocks_that_count(k, block_codes(rows[there]))
     X = np.column_stack([np.ones(len(k)), k])
     if block is not None:
@@ -69,10 +81,18 @@ def trend(run_cell: pd.DataFrame, quantity: str = "power_w", unit: str = "W", *,
 
 
 def _words(
-    quantity: str, slope: Estimate, monotone: str | None, page_p: float | None, depths: int, level: float,
+    quantity: str,
+    slope: Estimate,
+    monotone: str | None,
+    page_p: float | None,
+    depths: int,
+    level: float,
 ) -> str:
-    seen = f"the means {'rise' if monotone == 'rises' else 'fall'} at every step" if monotone \
+    seen = (
+        f"the means {'rise' if monotone == 'rises' else 'fall'} at every step"
+        if monotone
         else "the means are not monotone"
+    )
     shown = slope.low is not None and slope.high is not None and (slope.low > 0 or slope.high < 0)
     if shown or (page_p is not None and page_p < 1 - level):
         verb = "rises" if (slope.value or 0) > 0 else "falls"

@@ -6,9 +6,20 @@ transparent and text carries no colour, so that the page's theme, light or dark,
 at least 3:1 contrast on both, and each series has its own marker and dash, for readers who do not tell colours apart.
 """
 
-from backend.charts.cycle import cycle_fit, drift
+from backend.charts.cycle import cycle_fit, drift, residuals
 from backend.charts.depth import depth_curve
 from backend.charts.order import STATUS, run_order
 from backend.charts.style import COLOURS, NEUTRAL, Axis, depth_names
 
-__all__ = ["COLOURS", "NEUTRAL", "STATUS", "Axis", "cycle_fit", "depth_curve", "depth_names", "drift", "run_order"]
+__all__ = [
+    "COLOURS",
+    "NEUTRAL",
+    "STATUS",
+    "Axis",
+    "cycle_fit",
+    "depth_curve",
+    "depth_names",
+    "drift",
+    "residuals",
+    "run_order",
+]

@@ -90,6 +90,23 @@ def cycle_fit(
     return finish(figure, height, legend=True)
 
 
+def residuals(runs: pd.DataFrame, axis: Axis, *, height: int = 240) -> go.Figure:
+    """What the line leaves of every run (k, value, hover): a pattern over K is a cycle that is not a line."""
+    figure = go.Figure()
+    figure.add_hline(y=0, line={"color": COLOURS[1], "width": 2})
+    figure.add_scatter(
+        x=runs["k"],
+        y=runs["value"],
+        mode="markers",
+        text=runs["hover"],
+        hovertemplate="%{text}<extra></extra>",
+        marker={"color": COLOURS[0], "size": 9, "opacity": 0.85},
+    )
+    depth_axis(figure, [int(k) for k in runs["k"]] or [0, 1])
+    figure.update_yaxes(title=axis.title)
+    return finish(figure, height, legend=False)
+
+
 def drift(windows: pd.DataFrame, quantities: dict[str, Axis], *, height: int = 560) -> go.Figure:
     """How each fitted quantity and its interval move as the window grows: a panel a quantity.
 

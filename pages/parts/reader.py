@@ -15,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
+from backend.analysis.categories import compare_categories
 from backend.analysis.compare import compare_cell
 from backend.analysis.comparison import Comparison
 from backend.analysis.cycle_model import CycleFit, fit_cycle
@@ -75,6 +76,10 @@ class Snapshot:
     def comparison(self, sweep: str, cell_id: str) -> Comparison:
         """Depths of one cell against each other and against the sweep's reference depths."""
         return _comparison(self.key, sweep, cell_id)
+
+    def categories(self, sweep: str, cell_id: str) -> dict[str, Comparison]:
+        """The same within each prompt category; empty where prompts have none, or above concurrency 1."""
+        return _categories(self.key, sweep, cell_id)
 
     def cycle_fit(self, sweep: str, cell_id: str) -> CycleFit:
         """The cycle model of one cell, all windows."""
@@ -146,6 +151,15 @@ def _comparison(key: Key, sweep: str, cell_id: str) -> Comparison:
     con = _connection(key)
     depths = reference_depths(queries.require_sweep(con, sweep))
     return compare_cell(queries.run_cells(con, sweep, cell_id), depths)
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _categories(key: Key, sweep: str, cell_id: str) -> dict[str, Comparison]:
+    con = _connection(key)
+    depths = reference_depths(queries.require_sweep(con, sweep))
+    rows = queries.run_cells(con, sweep, cell_id)
+    found = compare_categories(queries.requests(con, sweep, cell_id=cell_id), rows, depths)
+    return {name: cells[0] for name, cells in found.items() if cells}
 
 
 @st.cache_data(max_entries=32, show_spinner=False)

@@ -9,11 +9,11 @@ import numpy as np
 
 from backend.analysis.compare import depth_losses
 from backend.analysis.cycle_checks import run_tests
-from backend.analysis.cycle_model import complete_blocks, fit_window
+from backend.analysis.cycle_window import complete_blocks, fit_window
 from backend.analysis.estimate import Estimate, student_t_log_mean, student_t_mean
 from backend.analysis.layout import layout_of
 from backend.analysis.resample import cluster_ratio
-from backend.simulate import FastSweeps, Truth
+from backend.truth import FastSweeps, Truth
 
 BLOCK_EFFECTS = {
     "none": Truth(run_sd_ms=3.0),
@@ -67,17 +67,21 @@ def coverage(truth: Truth, sweeps: int) -> dict[str, Share]:
         window = fit_window(k, y, block, study=True)
         layout = layout_of(k, np.log(rate), block)
         bounds = [d.loss_percent for d in depth_losses(layout, None, 0.95, 1.0)]
-        hits.update({
-            "decode_tok_s K=2": holds(student_t_log_mean(rate[k == truth.depths[2]], "tok/s"), np.exp(means[2])),
-            "decode_tok_s deepest": holds(student_t_log_mean(rate[k == truth.depths[-1]], "tok/s"), np.exp(means[-1])),
-            "t_verify_base": holds(student_t_mean(y[k == 0], "ms"), truth.t_verify_base_ms),
-            "t_marginal": holds(window.t_marginal_ms, slope),
-            "t_draft": holds(window.t_draft_ms, truth.t_draft_ms),
-            "t_marginal pooled": holds(window.pooled_t_marginal_ms, slope),
-            "t_draft pooled": holds(window.pooled_t_draft_ms, truth.t_draft_ms),
-            "t_draft study +/- 2 SE": holds(window.study_t_draft_ms, truth.t_draft_ms),
-            "loss, all depths": all(holds(b, t) for b, t in zip(bounds, loss, strict=True)),
-        })
+        hits.update(
+            {
+                "decode_tok_s K=2": holds(student_t_log_mean(rate[k == truth.depths[2]], "tok/s"), np.exp(means[2])),
+                "decode_tok_s deepest": holds(
+                    student_t_log_mean(rate[k == truth.depths[-1]], "tok/s"), np.exp(means[-1])
+                ),
+                "t_verify_base": holds(student_t_mean(y[k == 0], "ms"), truth.t_verify_base_ms),
+                "t_marginal": holds(window.t_marginal_ms, slope),
+                "t_draft": holds(window.t_draft_ms, truth.t_draft_ms),
+                "t_marginal pooled": holds(window.pooled_t_marginal_ms, slope),
+                "t_draft pooled": holds(window.pooled_t_draft_ms, truth.t_draft_ms),
+                "t_draft study +/- 2 SE": holds(window.study_t_draft_ms, truth.t_draft_ms),
+                "loss, all depths": all(holds(b, t) for b, t in zip(bounds, loss, strict=True)),
+            }
+        )
     return {name: Share(int(hits[name]), sweeps) for name in hits}
 
 
@@ -103,9 +107,14 @@ def convex(truth: Truth, sweeps: int) -> Convex:
         window = fit_window(k, fast.cycle_ms[i], block)
         lines = complete_blocks(k, block) if window.block_betas is not None else None
         tests = run_tests(k, fast.cycle_ms[i], block, own_lines=lines)
-        hits.update({"projection": holds(window.t_draft_ms, projected),
-                     "truth": holds(window.t_draft_ms, truth.t_draft_ms),
-                     "quadratic": bool(tests.quadratic.p < 0.05), "lack": bool(tests.lack_of_fit.p < 0.05)})
+        hits.update(
+            {
+                "projection": holds(window.t_draft_ms, projected),
+                "truth": holds(window.t_draft_ms, truth.t_draft_ms),
+                "quadratic": bool(tests.quadratic.p < 0.05),
+                "lack": bool(tests.lack_of_fit.p < 0.05),
+            }
+        )
     share = {name: Share(int(hits[name]), sweeps) for name in ("projection", "truth", "quadratic", "lack")}
     return Convex(projected - truth.t_draft_ms, share["projection"], share["truth"], share["quadratic"], share["lack"])
 

@@ -15,7 +15,8 @@ from backend.analysis.counted import counted_acceptance
 from backend.analysis.gains import decay, figures_of, gains
 from backend.analysis.prompts import cell_counts
 from backend.analysis.summary import summarise
-from backend.simulate import Truth, simulate
+from backend.simulate import simulate
+from backend.truth import Truth
 from tests.analysis.frames import tables
 
 TRUTH = Truth(depths=(0, 1, 2, 3, 7), blocks=2, prompts=30, max_tokens=100, run_sd=0.02, block_sd=0.02)
@@ -69,7 +70,8 @@ def test_gain_is_own_rate_plus_shallow_changes(data: dict[str, pd.DataFrame]) ->
     assert set(found) == {1, 2, 3}  # 6 was not measured
     third = found[3]
     assert third.acceptance_length.value == pytest.approx(
-        (third.own_rate.value or 0) + sum(e.value or 0 for e in third.shallow.values()))
+        (third.own_rate.value or 0) + sum(e.value or 0 for e in third.shallow.values())
+    )
     assert third.tokens_per_step.low is not None
     assert third.tokens_per_step.low < (third.tokens_per_step.value or 0) < (third.tokens_per_step.high or 0)
     assert all(g.flags == () for g in found.values())
@@ -105,10 +107,13 @@ def test_summary_has_a_row_per_depth(data: dict[str, pd.DataFrame]) -> None:
 def test_summary_lists_excluded_depths_and_flags(data: dict[str, pd.DataFrame]) -> None:
     frame = data["run_cell"].assign(valid=lambda f: f["k"] != 3)
     run_id = frame.loc[frame["k"] == 7, "run_id"].iloc[0]
-    findings = pd.DataFrame([
-        {"sweep": "s", "run_id": run_id, "cell_id": "", "code": "client-starved", "severity": "warning"},
-        {"sweep": "s", "run_id": "other", "cell_id": "", "code": "spread", "severity": "warning"},
-        {"sweep": "s", "run_id": "", "cell_id": "", "code": "note", "severity": "info"}])
+    findings = pd.DataFrame(
+        [
+            {"sweep": "s", "run_id": run_id, "cell_id": "", "code": "client-starved", "severity": "warning"},
+            {"sweep": "s", "run_id": "other", "cell_id": "", "code": "spread", "severity": "warning"},
+            {"sweep": "s", "run_id": "", "cell_id": "", "code": "note", "severity": "info"},
+        ]
+    )
     rows = {r.k: r for r in summarise(frame, requests=data["request"], steps=data["step"], draws=50, findings=findings)}
     assert rows[3].n_runs == 0
     assert rows[3].decode_tok_s.value is None

@@ -8,7 +8,8 @@ import pytest
 
 from backend.analysis.checks import EXCLUDES, exclusions, run_checks
 from backend.analysis.checks_runs import best_split, drift, split_null
-from backend.simulate import FastSweeps, Truth, simulate
+from backend.simulate import simulate
+from backend.truth import FastSweeps, Truth
 from tests.analysis.frames import runs, tables
 
 TRUTH = Truth(depths=(0, 1, 3), blocks=3, prompts=8, max_tokens=60, run_sd=0.003)
@@ -78,8 +79,11 @@ def test_a_failed_request_switches_the_foreign_check_off(data: dict[str, pd.Data
 
 
 def test_canaries() -> None:
-    rows = [{"run_id": f"r{i}", "node": "n0", "moment": m, "kind": "gemv", "duration_s": 1.0, "reason": None}
-            for i in range(4) for m in ("before", "after")]
+    rows = [
+        {"run_id": f"r{i}", "node": "n0", "moment": m, "kind": "gemv", "duration_s": 1.0, "reason": None}
+        for i in range(4)
+        for m in ("before", "after")
+    ]
     rows[3]["duration_s"] = 3.3
     found = {(f.run_id, f.code): f for f in run_checks(runs({0: [1.0]}), canary=pd.DataFrame(rows))}
     assert found[("r1", "canary-slow")].figure == pytest.approx(230.0)
@@ -93,16 +97,26 @@ def test_drift_is_seen_with_its_size_and_only_warns() -> None:
     assert f.severity == "warning"
     assert f.figure == pytest.approx(-4.8, abs=0.8)
     assert exclusions([f]) == {}
-    assert drift(FastSweeps(Truth(run_sd=0.003), 1).frame(0)).low < 0 < drift(  # type: ignore[operator]
-        FastSweeps(Truth(run_sd=0.003), 1).frame(0)).high  # type: ignore[operator]
+    assert (
+        drift(FastSweeps(Truth(run_sd=0.003), 1).frame(0)).low
+        < 0
+        < drift(  # type: ignore[operator]
+            FastSweeps(Truth(run_sd=0.003), 1).frame(0)
+        ).high
+    )  # type: ignore[operator]
     assert "six runs" in (drift(runs({0: [1.0], 1: [2.0]})).reason or "")
 
 
 def test_anchors() -> None:
     frame = runs({0: [10.0], 1: [12.0]})
     anchors = frame[frame["k"] == 0]
-    both = pd.concat([frame, anchors.assign(role="anchor", order_index=-1, run_id="a0"),
-                      anchors.assign(role="anchor", order_index=9, run_id="a1", decode_tok_s=9.0)])
+    both = pd.concat(
+        [
+            frame,
+            anchors.assign(role="anchor", order_index=-1, run_id="a0"),
+            anchors.assign(role="anchor", order_index=9, run_id="a1", decode_tok_s=9.0),
+        ]
+    )
     f = next(f for f in run_checks(both) if f.code == "anchor-drift")
     assert f.figure == pytest.approx(-10.0)
     still = both.assign(decode_tok_s=lambda d: np.where(d["run_id"] == "a1", 9.9, d["decode_tok_s"]))
@@ -130,8 +144,10 @@ def test_two_states() -> None:
 
 
 def test_two_states_are_rarely_seen_where_there_is_one() -> None:
-    seen = sum("two-states" in {f.code for f in run_checks(frame)}
-               for frame in FastSweeps(Truth(blocks=4, run_sd=0.03), 60).frames())
+    seen = sum(
+        "two-states" in {f.code for f in run_checks(frame)}
+        for frame in FastSweeps(Truth(blocks=4, run_sd=0.03), 60).frames()
+    )
     assert seen <= 4
 
 

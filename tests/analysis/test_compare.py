@@ -18,7 +18,8 @@ from backend.analysis.layout import fit_layout, layout_of
 from backend.analysis.sentence import answer_sentence
 from backend.analysis.simultaneous import dunnett_quantile, holm, loss_bounds
 from backend.analysis.trend import trend
-from backend.simulate import Truth, simulate
+from backend.simulate import simulate
+from backend.truth import Truth
 from tests.analysis.frames import runs, tables
 
 RATES = {0: 16.06, 1: 18.43, 2: 24.05, 3: 21.36, 6: 14.92}
@@ -230,6 +231,7 @@ def test_power_trend_follows_its_test() -> None:
 def test_batch_size_table_is_vllms_and_experimental() -> None:
     def at(concurrency: int, rates: dict[int, float]) -> object:
         return compare_cell(noisy(0.002, 4, rates).assign(concurrency=concurrency))
+
     exported = per_batch_size([at(8, {0: 5, 2: 9, 4: 8}), at(1, {0: 5, 2: 8, 4: 9}), at(32, {0: 9, 2: 8, 4: 7})])  # type: ignore[list-item]
     assert exported is not None
     assert exported["num_speculative_tokens_per_batch_size"] == [[1, 7, 4], [8, 31, 2], [32, 32, 0]]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from backend.analysis.compare import compare_cell
-from backend.simulate import FastSweeps, Truth
+from backend.truth import FastSweeps, Truth
 from tests.analysis.coverage import BLOCK_EFFECTS, Share, best_k_right, convex, coverage, drift_bias, prompt_clusters
 from tests.analysis.frames import runs
 
@@ -68,8 +68,12 @@ def test_within_is_honest_on_a_flat_truth() -> None:
 def test_the_studys_curve_with_10_percent_scatter_and_3_blocks_is_unresolved() -> None:
     rates = {0: 16.06, 1: 18.43, 2: 24.05, 3: 21.36, 4: 19.0, 5: 17.0, 6: 14.92, 7: 14.0}
     rng = np.random.default_rng(5)
-    advice = [compare_cell(runs({k: list(r * np.exp(0.1 * rng.standard_normal(3))) for k, r in rates.items()}),
-                           draws=200).recommendation for _ in range(150)]
+    advice = [
+        compare_cell(
+            runs({k: list(r * np.exp(0.1 * rng.standard_normal(3))) for k, r in rates.items()}), draws=200
+        ).recommendation
+        for _ in range(150)
+    ]
     unresolved = [a for a in advice if a is not None and not a.resolved]
     assert len(unresolved) > 0.75 * len(advice)
     assert not [a for a in advice if a is not None and a.resolved and a.k < 2]

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.analysis.cycle_model import fit_cycle, fit_json, fit_window
+from backend.analysis.cycle_model import fit_cycle, fit_json
+from backend.analysis.cycle_window import fit_window
 from backend.analysis.linear import aicc, least_squares
-from backend.simulate import FastSweeps, Truth
+from backend.truth import FastSweeps, Truth
 from tests.analysis.frames import runs
 
 
@@ -42,9 +43,14 @@ def test_windows_grow_from_two_depths_and_count_runs_with_k0() -> None:
 
 def test_only_finished_valid_arms_count() -> None:
     good = sweep(Truth(run_sd_ms=2.0))
-    odd = pd.concat([
-        good, good.iloc[:3].assign(role="anchor", cycle_ms=900.0),
-        good.iloc[:3].assign(status="failed", cycle_ms=900.0), good.iloc[:3].assign(valid=False, cycle_ms=900.0)])
+    odd = pd.concat(
+        [
+            good,
+            good.iloc[:3].assign(role="anchor", cycle_ms=900.0),
+            good.iloc[:3].assign(status="failed", cycle_ms=900.0),
+            good.iloc[:3].assign(valid=False, cycle_ms=900.0),
+        ]
+    )
     assert fit_cycle(odd).to_dict() == fit_cycle(good).to_dict()
 
 
@@ -52,8 +58,10 @@ def test_three_complete_blocks_get_a_line_each_and_the_pool_is_beside() -> None:
     frame = sweep(Truth(block_sd=0.05, run_sd_ms=1.0, seed=4))
     window = fit_cycle(frame).full
     assert window is not None
-    per_block = [least_squares(np.column_stack([np.ones(8), b["k"] > 0, b["k"]]).astype(float),
-                               b["cycle_ms"].to_numpy()) for _, b in frame.groupby("block")]
+    per_block = [
+        least_squares(np.column_stack([np.ones(8), b["k"] > 0, b["k"]]).astype(float), b["cycle_ms"].to_numpy())
+        for _, b in frame.groupby("block")
+    ]
     assert window.t_marginal_ms.value == pytest.approx(np.mean([f.beta[2] for f in per_block]))
     assert window.t_marginal_ms.n == 3
     assert "Student t over blocks" in window.t_marginal_ms.method

@@ -33,7 +33,8 @@ def test_mean_by_hand() -> None:
 
 def test_mean_leaves_missing_out_and_says_why_there_is_no_interval() -> None:
     assert student_t_mean([None, 5.0, math.nan], "ms") == Estimate(
-        5.0, None, None, None, "Student t over runs", 1, "ms", "one run")
+        5.0, None, None, None, "Student t over runs", 1, "ms", "one run"
+    )
     nothing = student_t_mean([None], "W")
     assert nothing.value is None
     assert nothing.reason == "not measured"

@@ -19,27 +19,74 @@ CELL, RUN = "s:1xtext:w", "s:r000b0k5a1"
 def request(k: int, steps: int, accepted: tuple[int, ...], output_tokens: int, **given: object) -> Request:
     """A MEASURE request whose every step drafted k tokens."""
     values: dict[str, object] = {
-        "request_id": f"{RUN}:x:measure:0", "run_id": RUN, "cell_id": CELL, "phase": "measure", "request_index": 0,
-        "prompt_id": "p0", "category": None, "probe_on": None, "started_unix_s": 0.0, "client_total_s": 1.105,
-        "clock": "engine", "queue_s": 0.0, "prefill_s": 0.1, "ttft_s": 0.1, "decode_s": 1.0, "prompt_tokens": 10,
-        "output_tokens": output_tokens, "steps": steps, "drafted_steps": steps if k else 0,
-        "drafted_tokens": k * steps if k else 0, "accepted_tokens": sum(accepted),
-        "step_drafted": (k,) * steps if k else None, "step_accepted": accepted if k else None, "token_ids": None,
-        "output_hash": None, "finish_reason": "stop", "error": None, **given}
+        "request_id": f"{RUN}:x:measure:0",
+        "run_id": RUN,
+        "cell_id": CELL,
+        "phase": "measure",
+        "request_index": 0,
+        "prompt_id": "p0",
+        "category": None,
+        "probe_on": None,
+        "started_unix_s": 0.0,
+        "client_total_s": 1.105,
+        "clock": "engine",
+        "queue_s": 0.0,
+        "prefill_s": 0.1,
+        "ttft_s": 0.1,
+        "decode_s": 1.0,
+        "prompt_tokens": 10,
+        "output_tokens": output_tokens,
+        "steps": steps,
+        "drafted_steps": steps if k else 0,
+        "drafted_tokens": k * steps if k else 0,
+        "accepted_tokens": sum(accepted),
+        "step_drafted": (k,) * steps if k else None,
+        "step_accepted": accepted if k else None,
+        "token_ids": None,
+        "output_hash": None,
+        "finish_reason": "stop",
+        "error": None,
+        **given,
+    }
     return Request(**values)  # type: ignore[arg-type]
 
 
 def frames(k: int, *requests: Request) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """run_cell, request, step."""
-    run_cell = pd.DataFrame([{"sweep": "s", "run_id": RUN, "cell_id": CELL, "k": k, "block": 0, "order_index": 0,
-                              "role": "arm", "status": "done", "valid": True, "concurrency": 1, "decode_tok_s": 100.0}])
+    run_cell = pd.DataFrame(
+        [
+            {
+                "sweep": "s",
+                "run_id": RUN,
+                "cell_id": CELL,
+                "k": k,
+                "block": 0,
+                "order_index": 0,
+                "role": "arm",
+                "status": "done",
+                "valid": True,
+                "concurrency": 1,
+                "decode_tok_s": 100.0,
+            }
+        ]
+    )
     steps = pd.DataFrame([asdict(s) for r in requests for s in steps_of(r)])
     return run_cell, pd.DataFrame([asdict(r) for r in requests]), steps
 
 
 def counter(name: str, after: float, *, before: float | None = 0.0, labels: str = 'engine="0"') -> dict[str, object]:
-    return {"run_id": RUN, "cell_id": CELL, "phase": "measure", "span": "phase", "name": name, "labels": labels,
-            "before": before, "after": after, "before_unix_s": 0.0, "after_unix_s": 1.0}
+    return {
+        "run_id": RUN,
+        "cell_id": CELL,
+        "phase": "measure",
+        "span": "phase",
+        "name": name,
+        "labels": labels,
+        "before": before,
+        "after": after,
+        "before_unix_s": 0.0,
+        "after_unix_s": 1.0,
+    }
 
 
 def codes(run_cell: pd.DataFrame, **given: pd.DataFrame) -> dict[str, object]:
@@ -89,16 +136,18 @@ def test_chunks_are_not_tokens() -> None:
 
 def test_prefix_hits_take_the_arm_out() -> None:
     run_cell, requests, _ = frames(5, request(5, 10, (0,) * 10, 11))
-    counters = pd.DataFrame([counter("vllm:prefix_cache_queries_total", 16000),
-                             counter("vllm:prefix_cache_hits_total", 15000)])
+    counters = pd.DataFrame(
+        [counter("vllm:prefix_cache_queries_total", 16000), counter("vllm:prefix_cache_hits_total", 15000)]
+    )
     found = codes(run_cell, requests=requests, counters=counters)["prefix-cache-hits"]
     assert (found.figure, found.severity) == (93.75, "error")  # type: ignore[attr-defined]
     assert "contaminated" in exclusions([found])[RUN]  # type: ignore[list-item]
 
 
 def test_k0_without_counters_has_length_one_and_no_rate() -> None:
-    run_cell, requests, steps = frames(0, request(0, 10, (), 11, drafted_tokens=None, accepted_tokens=None,
-                                                  drafted_steps=None))
+    run_cell, requests, steps = frames(
+        0, request(0, 10, (), 11, drafted_tokens=None, accepted_tokens=None, drafted_steps=None)
+    )
     (a,) = acceptance(requests, steps, run_cell)
     assert (a.acceptance_length.value, a.acceptance.value, a.positions) == (1.0, None, ())
     assert a.tokens_per_step.value == 1.0
@@ -126,11 +175,17 @@ def test_trimmed_drafts_keep_both_denominators() -> None:
 
 def test_engines_are_added_once() -> None:
     run_cell, _, _ = frames(2)
-    names = {"vllm:spec_decode_num_drafts_total": 50, "vllm:spec_decode_num_draft_tokens_total": 100,
-             "vllm:spec_decode_num_accepted_tokens_total": 60}
+    names = {
+        "vllm:spec_decode_num_drafts_total": 50,
+        "vllm:spec_decode_num_draft_tokens_total": 100,
+        "vllm:spec_decode_num_accepted_tokens_total": 60,
+    }
     rows = [counter(n, v / 2, labels=f'engine="{e}"') for n, v in names.items() for e in (0, 1)]
-    rows += [counter("vllm:spec_decode_num_accepted_tokens_per_pos_total", v / 2,
-                     labels=f'engine="{e}",position="{i}"') for i, v in ((0, 40), (1, 20)) for e in (0, 1)]
+    rows += [
+        counter("vllm:spec_decode_num_accepted_tokens_per_pos_total", v / 2, labels=f'engine="{e}",position="{i}"')
+        for i, v in ((0, 40), (1, 20))
+        for e in (0, 1)
+    ]
     (a,) = counted_acceptance(run_cell, pd.DataFrame(rows))
     assert (a.acceptance.value, a.acceptance_length.value) == (0.6, 2.2)
     assert [p.survival.value for p in a.positions] == [0.8, 0.4]
@@ -148,8 +203,9 @@ def test_a_reset_counter_is_a_finding_and_no_figure() -> None:
 
 def test_published_rates_that_do_not_sum() -> None:
     run_cell, _, _ = frames(3)
-    positions = pd.DataFrame([{"cell_id": CELL, "k": 3, "position": i, "survival": a}
-                              for i, a in enumerate((0.7, 0.5, 0.3))])
+    positions = pd.DataFrame(
+        [{"cell_id": CELL, "k": 3, "position": i, "survival": a} for i, a in enumerate((0.7, 0.5, 0.3))]
+    )
     found = position_findings(run_cell.assign(acceptance_length=2.259), positions, "s")
     assert [f.code for f in found] == ["rates-do-not-sum"]
     assert found[0].figure == pytest.approx(-0.241)
@@ -158,8 +214,9 @@ def test_published_rates_that_do_not_sum() -> None:
 
 def test_conditional_rates_published_as_survival_are_seen() -> None:
     run_cell, _, _ = frames(3)
-    positions = pd.DataFrame([{"cell_id": CELL, "k": 3, "position": i, "survival": a}
-                              for i, a in enumerate((0.644, 0.595, 0.72))])
+    positions = pd.DataFrame(
+        [{"cell_id": CELL, "k": 3, "position": i, "survival": a} for i, a in enumerate((0.644, 0.595, 0.72))]
+    )
     assert [f.code for f in position_findings(run_cell, positions, "s")] == ["survival-rises"]
     over = positions.assign(survival=[1.2, 0.5, 0.1])
     assert [f.code for f in position_findings(run_cell, over, "s")] == ["impossible-rate"]

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from backend.analysis.gain_report import gain_reports
-from backend.simulate import Truth, simulate
+from backend.simulate import simulate
+from backend.truth import Truth
 from tests.analysis.frames import published_positions, published_run_cell, tables
 
 

@@ -30,8 +30,9 @@ def test_cycles() -> None:
     assert [k for k, c in cycles.items() if math.isnan(c)] == [4, 5, 7]
 
 
-@pytest.mark.parametrize(("window", "t_draft", "slope"), [
-    ((1, 2), 29.56, -1.22), ((1, 2, 3), 17.81, 7.60), ((1, 2, 3, 6), 1.35, 16.58)])
+@pytest.mark.parametrize(
+    ("window", "t_draft", "slope"), [((1, 2), 29.56, -1.22), ((1, 2, 3), 17.81, 7.60), ((1, 2, 3, 6), 1.35, 16.58)]
+)
 def test_windows(window: tuple[int, ...], t_draft: float, slope: float) -> None:
     assert BY_WINDOW[window].t_draft_ms.value == pytest.approx(t_draft, abs=0.006)
     assert BY_WINDOW[window].t_marginal_ms.value == pytest.approx(slope, abs=0.006)

@@ -27,12 +27,28 @@ COLUMNS = list(published_run_cell().columns)
 def run_cells(draw: st.DrawFn) -> pd.DataFrame:
     """Up to 20 rows with any depth, block, state and figures; None anywhere a figure may be missing."""
     figure = st.none() | st.floats(0.1, 500)
-    rows = draw(st.lists(st.fixed_dictionaries({
-        "k": st.integers(0, 4), "block": st.none() | st.integers(0, 3), "order_index": st.none() | st.integers(0, 30),
-        "role": st.sampled_from(["arm", "arm", "anchor"]), "status": st.sampled_from(["done", "done", "failed"]),
-        "valid": st.booleans() | st.just(True), "concurrency": st.sampled_from([1, 1, 8]), "decode_tok_s": figure,
-        "tokens_per_step": figure, "acceptance_length": figure, "cycle_ms": figure, "power_w": figure,
-        "tokens_per_joule": figure}), max_size=20))
+    rows = draw(
+        st.lists(
+            st.fixed_dictionaries(
+                {
+                    "k": st.integers(0, 4),
+                    "block": st.none() | st.integers(0, 3),
+                    "order_index": st.none() | st.integers(0, 30),
+                    "role": st.sampled_from(["arm", "arm", "anchor"]),
+                    "status": st.sampled_from(["done", "done", "failed"]),
+                    "valid": st.booleans() | st.just(True),
+                    "concurrency": st.sampled_from([1, 1, 8]),
+                    "decode_tok_s": figure,
+                    "tokens_per_step": figure,
+                    "acceptance_length": figure,
+                    "cycle_ms": figure,
+                    "power_w": figure,
+                    "tokens_per_joule": figure,
+                }
+            ),
+            max_size=20,
+        )
+    )
     frame = pd.DataFrame(rows, columns=COLUMNS)
     frame["sweep"], frame["source"] = "s", "measured"
     frame["run_id"] = [f"s:r{i}" for i in range(len(frame))]
@@ -45,12 +61,17 @@ def run_cells(draw: st.DrawFn) -> pd.DataFrame:
 def test_nothing_raises_and_json_is_safe(frame: pd.DataFrame) -> None:
     comparisons = compare(frame, {"native": 4}, draws=50)
     out = [
-        [r.to_dict() for r in summarise(frame, draws=50)], fit_json(frame, study=True, assumed_ms=32.0),
-        [c.to_dict() for c in comparisons], [answer_sentence(c) for c in comparisons],
-        [static_depth(c) for c in comparisons], per_batch_size(comparisons),
-        headline_estimates(frame, sweep="s", code_version="0", draws=50), trend(frame).to_dict(),
+        [r.to_dict() for r in summarise(frame, draws=50)],
+        fit_json(frame, study=True, assumed_ms=32.0),
+        [c.to_dict() for c in comparisons],
+        [answer_sentence(c) for c in comparisons],
+        [static_depth(c) for c in comparisons],
+        per_batch_size(comparisons),
+        headline_estimates(frame, sweep="s", code_version="0", draws=50),
+        trend(frame).to_dict(),
         [f.message for f in run_checks(frame)],
-        [g.to_dict() for g in gains(reported_figures(frame, None))] if len(frame) else []]
+        [g.to_dict() for g in gains(reported_figures(frame, None))] if len(frame) else [],
+    ]
     json.dumps(out, allow_nan=False)
 
 

@@ -27,7 +27,8 @@ from backend.analysis.gains import figures_of, gains  # noqa: E402
 from backend.analysis.prompts import cell_counts  # noqa: E402
 from backend.analysis.summary import summarise  # noqa: E402
 from backend.analysis.trend import trend  # noqa: E402
-from backend.simulate import FastSweeps, Truth, simulate  # noqa: E402
+from backend.simulate import simulate  # noqa: E402
+from backend.truth import FastSweeps, Truth  # noqa: E402
 from tests.analysis.coverage import BLOCK_EFFECTS, best_k_right, convex, coverage, drift_bias, prompt_clusters  # noqa: E402
 from tests.analysis.frames import tables  # noqa: E402
 
@@ -49,9 +50,11 @@ def bench_convex(sweeps: int) -> None:
     for curvature in (0.0, 0.25, 0.5, 1.0):
         for blocks in (3, 10):
             c = convex(Truth(run_sd_ms=3.0, t_convex_ms=curvature, blocks=blocks), sweeps)
-            print(f"  {curvature:4.2f} ms/K^2, n={blocks:2d}: bias of t_draft {c.bias_ms:+.2f} ms; covers projection "
-                  f"{c.projection}, truth {c.truth}; power quadratic {c.quadratic_power}, lack of fit "
-                  f"{c.lack_of_fit_power}")
+            print(
+                f"  {curvature:4.2f} ms/K^2, n={blocks:2d}: bias of t_draft {c.bias_ms:+.2f} ms; covers projection "
+                f"{c.projection}, truth {c.truth}; power quadratic {c.quadratic_power}, lack of fit "
+                f"{c.lack_of_fit_power}"
+            )
 
 
 def bench_best(sweeps: int) -> None:
@@ -70,14 +73,18 @@ def bench_flat(sweeps: int) -> None:
         verdicts = [compare_cell(f, draws=2000) for f in fast.frames()]
         worse = np.mean([any(d.verdict == "worse" for d in c.depths) for c in verdicts])
         resolved = np.mean([c.recommendation.resolved for c in verdicts])
-        print(f"  flat truth, 1% scatter, n={blocks}: any depth called worse {100 * worse:.1f}% (at most 5%), "
-              f"resolved {100 * resolved:.1f}%")
+        print(
+            f"  flat truth, 1% scatter, n={blocks}: any depth called worse {100 * worse:.1f}% (at most 5%), "
+            f"resolved {100 * resolved:.1f}%"
+        )
     curve = study_curve(0.10)
     verdicts = [compare_cell(frame, draws=2000) for frame in curve(sweeps)]
     unresolved = np.mean([not c.recommendation.resolved for c in verdicts])
     below = np.mean([c.recommendation.resolved and c.recommendation.k < 2 for c in verdicts])
-    print(f"  the study's curve, 10% scatter, 3 blocks: unresolved {100 * unresolved:.1f}%, resolved to K < 2 "
-          f"{100 * below:.1f}%")
+    print(
+        f"  the study's curve, 10% scatter, 3 blocks: unresolved {100 * unresolved:.1f}%, resolved to K < 2 "
+        f"{100 * below:.1f}%"
+    )
 
 
 def study_curve(scatter: float):  # type: ignore[no-untyped-def]
@@ -90,6 +97,7 @@ def study_curve(scatter: float):  # type: ignore[no-untyped-def]
         for _ in range(sweeps):
             noise = np.exp(scatter * rng.standard_normal(len(template)))
             yield template.assign(decode_tok_s=rates[template["k"]] * noise)
+
     return frames
 
 
@@ -128,8 +136,10 @@ def bench_time(_: int) -> None:
         whole_analysis(prepared)
         wall.append(time.perf_counter() - start)
         cpu.append(time.process_time() - start_cpu)
-    print(f"\nWhole analysis, 8 K x 10 runs x 40 requests, 10,000 draws: median {statistics.median(wall):.2f} s wall, "
-          f"{statistics.median(cpu):.2f} s CPU (target 1 s)")
+    print(
+        f"\nWhole analysis, 8 K x 10 runs x 40 requests, 10,000 draws: median {statistics.median(wall):.2f} s wall, "
+        f"{statistics.median(cpu):.2f} s CPU (target 1 s)"
+    )
 
 
 def frames_of(truth: Truth) -> dict[str, pd.DataFrame]:
@@ -137,8 +147,15 @@ def frames_of(truth: Truth) -> dict[str, pd.DataFrame]:
     return tables(simulate(truth))
 
 
-PARTS = {"coverage": bench_coverage, "convex": bench_convex, "best": bench_best, "flat": bench_flat,
-         "prompts": bench_prompts, "drift": bench_drift, "time": bench_time}
+PARTS = {
+    "coverage": bench_coverage,
+    "convex": bench_convex,
+    "best": bench_best,
+    "flat": bench_flat,
+    "prompts": bench_prompts,
+    "drift": bench_drift,
+    "time": bench_time,
+}
 
 
 def main() -> None:
