@@ -211,7 +211,7 @@ def build(directory: Path, sweeps: Mapping[str, list[list[Record]]], bundled: Ma
 def databases(root: Path) -> dict[str, dict[str, str]]:
     """Environment variables of a viewer on each kind of database."""
     made = {
-        "full": build(root / "full", full(), BUNDLED),
+        "full": build(root / "full", full(), {"published": BUNDLED["published"]}),
         "published": build(root / "published", {}, {"published": BUNDLED["published"]}),
         "empty": build(root / "empty", {}, {}),
         "one run": build(root / "one", one_run(), {}),

@@ -64,7 +64,7 @@ def test_charts(page: str, environments: Environments, monkeypatch: pytest.Monke
     app = visit(monkeypatch, environments["full"], page)
     for figure in figures(app):
         assert any(trace.get("y") for trace in figure["data"])
-    assert len(figures(app)) == {"overview": 3, "cycle": 2}.get(page, 1)
+    assert len(figures(app)) == {"overview": 3, "cycle": 3}.get(page, 1)
     assert all(chart.proto.alt for chart in app.get("plotly_chart"))
 
 
@@ -92,7 +92,7 @@ def test_published_fit(environments: Environments, monkeypatch: pytest.MonkeyPat
     table = app.table[0].value.set_index("Depths")
     assert table.loc["K=1,2", "t_draft (ms)"] == "29.56"
     assert table.loc["K=1-3", "t_draft (ms)"].startswith("17.81 [")
-    drift = figures(app)[1]
+    drift = figures(app)[2]
     assert [note["text"] for note in drift["layout"]["annotations"]].count("no interval") == 2
     app = visit(monkeypatch, environments["published"], "cycle", window="3")
     assert app.metric[1].value == "17.81 ms"
