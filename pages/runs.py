@@ -123,7 +123,8 @@ environment = environment[environment["run_id"] == run_id]
 with st.expander("Times and environment", expanded=bool(len(environment))):
     told = [{"Node": "", "Fact": name, "Value": str(value)} for name, value in facts.items() if not pd.isna(value)]
     told += [
-        {"Node": fact["node"], "Fact": fact["name"], "Value": str(fact["value"])} for _, fact in environment.iterrows()
+        {"Node": fact["node"], "Fact": fact["name"], "Value": "not known" if pd.isna(fact["value"]) else fact["value"]}
+        for _, fact in environment.iterrows()
     ]
     show.table(pd.DataFrame(told), "Times and environment of this run")
 

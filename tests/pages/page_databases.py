@@ -133,6 +133,7 @@ def measured(run: Run, cell: Cell) -> list[Record]:
     return [
         run,
         Environment(run.run_id, "here", "cpu", "a test machine"),
+        Environment(run.run_id, "here", "cpu_governor", None),
         *(request(run, cell, i, prompt, cycle) for i, prompt in enumerate(PROMPTS)),
     ]
 

@@ -157,6 +157,14 @@ def test_one_run_has_no_interval(environments: Environments, monkeypatch: pytest
     assert set(app.table[0].value["Why no interval"]) == {"one run"}
 
 
+def test_an_unknown_fact_is_called_so(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never "nan" or "None"."""
+    app = visit(monkeypatch, environments["full"], "runs", sweep="full")
+    facts = next(table.value for table in app.table if "Fact" in table.value).set_index("Fact")["Value"]
+    assert facts["cpu_governor"] == "not known"
+    assert not set(map(str, facts)) & {"nan", "None", "<NA>"}
+
+
 def test_runs_show_the_evidence(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
     app = visit(monkeypatch, environments["full"], "runs")
     code = "\n".join(block.value for block in app.code)
