@@ -159,7 +159,7 @@ def test_one_run_has_no_interval(environments: Environments, monkeypatch: pytest
 
 def test_an_unknown_fact_is_called_so(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never "nan" or "None"."""
-    app = visit(monkeypatch, environments["full"], "runs", sweep="full")
+    app = visit(monkeypatch, environments["full"], "runs", run="full:r25b2k5a1")
     facts = next(table.value for table in app.table if "Fact" in table.value).set_index("Fact")["Value"]
     assert facts["cpu_governor"] == "not known"
     assert not set(map(str, facts)) & {"nan", "None", "<NA>"}
