@@ -1,4 +1,6 @@
 -- Views for SQL users, pages and analysis. Formulas: "Terms and formulas" of the design, repeated in the comments (0005).
+-- Totals that a tool reports for a run beside its requests (bench results: drafts and acceptance are server counters)
+-- fill in for what the requests do not tell.
 -- Every ratio is a ratio of sums; a sum is NULL as soon as one of its requests lacks the figure. Missing is NULL, never 0.
 
 CREATE VIEW run_cell AS
@@ -54,6 +56,9 @@ WITH sent AS (  -- MEASURE requests; with K=0 nothing is drafted by definition, 
     max(value) FILTER (quantity = 'tokens_per_step') AS tokens_per_step,
     max(value) FILTER (quantity = 'acceptance_length') AS acceptance_length,
     max(value) FILTER (quantity = 'acceptance') AS acceptance,
+    max(value) FILTER (quantity = 'drafted_steps')::BIGINT AS drafted_steps,
+    max(value) FILTER (quantity = 'drafted_tokens')::BIGINT AS drafted_tokens,
+    max(value) FILTER (quantity = 'accepted_tokens')::BIGINT AS accepted_tokens,
     max(value) FILTER (quantity = 'cycle_ms') AS cycle_ms,
     max(value) FILTER (quantity = 'ttft_s') AS ttft_s,
     max(value) FILTER (quantity = 'power_w') AS power_w,
@@ -63,17 +68,25 @@ WITH sent AS (  -- MEASURE requests; with K=0 nothing is drafted by definition, 
   SELECT r.sweep, r.run_id, both_kinds.cell_id, r.k, r.block, r.order_index, r.role, r.status, r.valid, w.source,
     c.concurrency, c.context_tokens, c.workload, span.run_id IS NOT NULL AS has_requests,
     CASE WHEN has_requests THEN span.n_requests ELSE p.n_requests END AS n_requests,
-    span.n_errors, s.tokens_after_first, s.decode_s, s.steps, s.drafted_steps, s.drafted_tokens, s.accepted_tokens,
-    s.steps + s.accepted_tokens - s.tokens_after_first AS overshoot_tokens,
+    r.k > 0 AND s.accepted_tokens IS NULL AND p.accepted_tokens IS NOT NULL AS as_reported,
+    span.n_errors, s.tokens_after_first, s.decode_s, s.steps,
+    CASE WHEN as_reported THEN p.drafted_steps ELSE s.drafted_steps END AS drafted_steps,
+    CASE WHEN as_reported THEN p.drafted_tokens ELSE s.drafted_tokens END AS drafted_tokens,
+    CASE WHEN as_reported THEN p.accepted_tokens ELSE s.accepted_tokens END AS accepted_tokens,
+    CASE WHEN as_reported AND span.n_errors > 0 THEN NULL  -- the totals hold what the failed requests drafted too
+         ELSE s.steps + CASE WHEN as_reported THEN p.accepted_tokens ELSE s.accepted_tokens END - s.tokens_after_first
+         END AS overshoot_tokens,
     CASE WHEN NOT has_requests THEN p.decode_tok_s
          WHEN c.concurrency = 1 THEN s.tokens_after_first / nullif(s.decode_s, 0)
          WHEN span.n_requests >= 10 * c.concurrency THEN busy.tok_s END AS decode_tok_s,
     CASE WHEN has_requests THEN s.tokens_after_first / nullif(s.steps, 0) ELSE p.tokens_per_step END AS tokens_per_step,
-    CASE WHEN NOT has_requests THEN p.acceptance_length
+    CASE WHEN as_reported THEN coalesce(1 + p.accepted_tokens / nullif(p.drafted_steps, 0), p.acceptance_length)
+         WHEN NOT has_requests THEN p.acceptance_length
          WHEN r.k = 0 THEN CASE WHEN span.n_requests > 0 THEN 1.0::DOUBLE END
-         ELSE 1 + s.accepted_tokens / nullif(s.drafted_steps, 0) END AS acceptance_length,
-    CASE WHEN NOT has_requests THEN p.acceptance
-         WHEN r.k > 0 THEN s.accepted_tokens / nullif(s.drafted_tokens, 0) END AS acceptance,
+         ELSE coalesce(1 + s.accepted_tokens / nullif(s.drafted_steps, 0), p.acceptance_length) END AS acceptance_length,
+    CASE WHEN as_reported THEN coalesce(p.accepted_tokens / nullif(p.drafted_tokens, 0), p.acceptance)
+         WHEN NOT has_requests THEN p.acceptance
+         WHEN r.k > 0 THEN coalesce(s.accepted_tokens / nullif(s.drafted_tokens, 0), p.acceptance) END AS acceptance,
     CASE WHEN c.concurrency > 1 THEN NULL
          WHEN has_requests THEN 1e3 * s.decode_s / nullif(s.steps, 0)
          ELSE coalesce(p.cycle_ms, 1e3 * p.tokens_per_step / nullif(p.decode_tok_s, 0)) END::DOUBLE AS cycle_ms,
@@ -91,7 +104,7 @@ WITH sent AS (  -- MEASURE requests; with K=0 nothing is drafted by definition, 
   LEFT JOIN power ON power.run_id = r.run_id AND power.cell_id = both_kinds.cell_id
   LEFT JOIN reported p ON p.run_id = r.run_id AND p.cell_id = both_kinds.cell_id
 )
-SELECT * EXCLUDE (has_requests, reported_tokens_per_joule),
+SELECT * EXCLUDE (has_requests, as_reported, reported_tokens_per_joule),
   coalesce(reported_tokens_per_joule, decode_tok_s / nullif(power_w, 0)) AS tokens_per_joule
 FROM figures;
 
@@ -127,7 +140,8 @@ WITH seen AS (  -- drafted steps by how much was drafted and accepted: few rows,
   SELECT r.sweep, v.cell_id, r.k, try_cast(v.quantity[10:] AS BIGINT) AS position, avg(v.value) AS survival
   FROM reported_value v JOIN run r USING (run_id)
   WHERE starts_with(v.quantity, 'survival_') AND r.role = 'arm' AND r.status = 'done' AND r.valid
-    AND NOT EXISTS (FROM request q WHERE q.run_id = v.run_id AND q.cell_id = v.cell_id AND q.phase = 'measure')
+    AND NOT EXISTS (FROM request q WHERE q.run_id = v.run_id AND q.cell_id = v.cell_id AND q.phase = 'measure'
+      AND q.step_drafted IS NOT NULL)
   GROUP BY ALL
 ), rates AS (
   SELECT sweep, cell_id, k, position, drafted_steps, drafted_at_position, accepted,

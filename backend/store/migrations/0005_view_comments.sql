@@ -19,10 +19,10 @@ COMMENT ON COLUMN run_cell.n_errors IS 'MEASURE requests with error: in no sum';
 COMMENT ON COLUMN run_cell.tokens_after_first IS 'Output tokens after each request''s first, tokens';
 COMMENT ON COLUMN run_cell.decode_s IS 'Sum of the decode windows (first to last token), seconds';
 COMMENT ON COLUMN run_cell.steps IS 'Decode steps, drafted or not';
-COMMENT ON COLUMN run_cell.drafted_steps IS 'Decode steps that carried a draft';
-COMMENT ON COLUMN run_cell.drafted_tokens IS 'Tokens drafted';
-COMMENT ON COLUMN run_cell.accepted_tokens IS 'Draft tokens accepted, those cut by EOS or max_tokens too';
-COMMENT ON COLUMN run_cell.overshoot_tokens IS 'Accepted but cut by EOS or max_tokens: drafted_steps + accepted + undrafted steps - tokens_after_first; between 0 and K x requests';
+COMMENT ON COLUMN run_cell.drafted_steps IS 'Decode steps that carried a draft. Where requests do not tell what was accepted: the run''s totals as reported (failed requests too), as in the next two columns';
+COMMENT ON COLUMN run_cell.drafted_tokens IS 'Tokens drafted; see drafted_steps';
+COMMENT ON COLUMN run_cell.accepted_tokens IS 'Draft tokens accepted, those cut by EOS or max_tokens too; see drafted_steps';
+COMMENT ON COLUMN run_cell.overshoot_tokens IS 'Accepted but cut by EOS or max_tokens: drafted_steps + accepted + undrafted steps - tokens_after_first; between 0 and K x requests. NULL where totals of failed requests are in it';
 COMMENT ON COLUMN run_cell.decode_tok_s IS 'Concurrency 1: tokens_after_first / decode_s. Above: change of generation_tokens_total over engines / seconds while all slots were busy, NULL under 10 x concurrency requests. tok/s';
 COMMENT ON COLUMN run_cell.tokens_per_step IS 'tokens_after_first / steps: tokens emitted a decode step, undrafted steps too';
 COMMENT ON COLUMN run_cell.acceptance_length IS '1 + accepted_tokens / drafted_steps; 1 at K=0';
@@ -54,7 +54,7 @@ COMMENT ON COLUMN k_summary.power_w IS 'Mean power, watts; NULL if the runs'' se
 COMMENT ON COLUMN k_summary.power_scope IS 'What the power covers';
 COMMENT ON COLUMN k_summary.tokens_per_joule IS 'tok/J; NULL if the runs'' sensors differ in scope';
 
-COMMENT ON VIEW acceptance_by_position IS 'A row per sweep, cell, K and draft position (from 0), pooled over the steps of the runs that k_summary counts. Reported rates have no counts.';
+COMMENT ON VIEW acceptance_by_position IS 'A row per sweep, cell, K and draft position (from 0), pooled over the steps of the runs that k_summary counts. Rates that were reported, for runs whose requests tell no steps, have no counts.';
 COMMENT ON COLUMN acceptance_by_position.sweep IS 'Sweep';
 COMMENT ON COLUMN acceptance_by_position.cell_id IS 'Cell';
 COMMENT ON COLUMN acceptance_by_position.k IS 'Draft depth K; 0: speculation absent';
