@@ -50,7 +50,7 @@ check: .venv/.dev  ## ruff, mypy, import rules, fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "$(FAST)"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "$(FAST) and not slow"
 
 # Two at a time what shares no machine state; then one by one what starts vLLM, Chromium or an image build.
 FAST := not vllm and not browser and not image

@@ -14,9 +14,18 @@ from backend.spec import load
 from backend.store.database import Store
 from tests.standin.specs import write_spec
 
+SLOW = ("sweep/", "pages/", "importers/", "engines/", "test_cli.py", "test_worker.py", "analysis/test_coverage.py")
 
+
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked long run only when -m asks for them; here, because any -m replaces one in the settings."""
+    """Mark what takes whole sweeps, pages or simulations as slow: `make test` runs it, `make check` does not.
+
+    Tests marked long run only when -m asks for them; here, because any -m replaces one in the settings.
+    """
+    for item in items:
+        if item.path.relative_to(Path(__file__).parent).as_posix().startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
     if "long" in str(config.getoption("markexpr")):
         return
     config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])

@@ -88,7 +88,7 @@ def holm(p: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
     order = np.argsort(p, kind="stable")
     steps = m - np.arange(m)
     adjusted_sorted = np.minimum(1.0, np.maximum.accumulate(p[order] * steps))
-    alpha = 1 - level
+    alpha = round(1 - level, 12)  # 1 - 0.95 is a little above 0.05, and a p on the edge must fall on one side only
     kept = np.flatnonzero(adjusted_sorted >= alpha)
     stop = int(kept[0]) if len(kept) else m - 1
     levels_sorted = 1 - alpha / (m - np.minimum(np.arange(m), stop))

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -75,6 +75,7 @@ def test_loss_bounds_at_their_edges() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+@example([1.0] * 8 + [0.005, 0.005])  # 10 x 0.005 is the level itself
 def test_holm_is_monotone_and_its_levels_agree_with_its_decisions(p: list[float]) -> None:
     raw = np.array(p)
     adjusted, levels = holm(raw, 0.95)
