@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -95,11 +96,18 @@ def test_healthcheck_compares_the_body(buildah: Buildah, started: tuple[str, str
 
 
 def test_every_page_is_drawn(started: tuple[str, str]) -> None:
+    """In a thread of its own: the browser tests' Playwright may still hold this one's event loop."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(draw_every_page, started[1]).result()
+
+
+def draw_every_page(address: str) -> None:
+    """Open each page in Chromium; it must show the mounted results."""
     with sync_playwright() as playwright:
         browser = launch(playwright)
         tab = browser.new_page()
         for path, title in PAGES.items():
-            tab.goto(f"{started[1]}/{path}")
+            tab.goto(f"{address}/{path}")
             settle(tab, title, chart=path in WITH_CHART)
             assert tab.get_by_test_id("stException").count() == 0
             assert "sweep=full" in tab.url  # the mounted results, not the bundled ones

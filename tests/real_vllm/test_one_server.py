@@ -158,6 +158,7 @@ LAUNCH_SCRIPT = """#!/bin/sh
 # A lab's launch script: the depth comes in its environment, nothing else is known of us.
 exec {python} -m vllm.entrypoints.openai.api_server --model {target} --port "$1" --host 127.0.0.1 \\
   --dtype float32 --enforce-eager --max-model-len 512 --max-num-seqs 4 --no-enable-prefix-caching \\
+  --kv-cache-memory-bytes 268435456 \\
   --enable-per-request-metrics --per-request-spec-decode-metrics detailed \\
   --speculative-config '{{"method": "draft_model", "model": "{draft}", "num_speculative_tokens": '"$DSPARK_K"'}}'
 """
