@@ -57,8 +57,8 @@ def test_every_command_has_help() -> None:
         (["import", "README.md"], "README.md"),
     ],
 )
-def test_refusals_are_one_line_and_exit_2(arguments: list[str], words: str) -> None:
-    done = run(*arguments)
+def test_refusals_are_one_line_and_exit_2(arguments: list[str], words: str, tmp_path: Path) -> None:
+    done = run(*arguments, SOUNDING_DATA=str(tmp_path))
     assert done.returncode in (1, 2), done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
