@@ -14,7 +14,8 @@ from backend import cli_import, cli_read, cli_worker, preflight, publish
 from backend.engines import engine_for
 from backend.errors import Refused, SoundingError
 from backend.schedule import plan
-from backend.spec import SweepSpec, load
+from backend.spec import SweepSpec
+from backend.spec_file import load, renamed
 from backend.store import paths
 from backend.store.database import Store
 from backend.sweep import run_sweep
@@ -62,7 +63,7 @@ def sweep(spec_path: Path, name: str | None, resume: bool, dry_run: bool, data_d
     """Run the depth sweep that SPEC describes."""
     spec = load(spec_path)
     if name:
-        spec = spec.renamed(name)
+        spec = renamed(spec, name)
     if dry_run:
         _print_plan(spec)
         return

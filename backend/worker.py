@@ -27,7 +27,7 @@ from backend.errors import Refused, SpecError
 from backend.preflight import check
 from backend.progress import PROGRESS_FILE, QUEUE, Progress, ProgressFile, waiting
 from backend.schedule import plan
-from backend.spec import BASE_HEADER, load
+from backend.spec_file import BASE_HEADER, load, renamed
 from backend.store.lock import WriterLock
 from backend.store.paths import REPOSITORY
 
@@ -49,7 +49,7 @@ def enqueue(spec_path: Path, data_dir: Path, name: str | None = None) -> Path:
     if not text.startswith(BASE_HEADER):
         text = f"{BASE_HEADER}{spec_path.resolve().parent}\n{text}"
     if name is not None:
-        spec, text = spec.renamed(name), _with_name(text, name, spec_path)
+        spec, text = renamed(spec, name), _with_name(text, name, spec_path)
     folder = data_dir / QUEUE
     folder.mkdir(parents=True, exist_ok=True)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())

@@ -12,7 +12,7 @@ from hypothesis import settings
 from backend import sweep
 from backend.errors import Refused
 from backend.progress import Progress
-from backend.spec import load
+from backend.spec_file import load
 from backend.store.database import Store
 from tests.standin.specs import write_spec
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from backend.errors import SpecError
-from backend.spec import SweepSpec, load
+from backend.spec import SweepSpec
+from backend.spec_file import load, renamed
 
 MINIMAL = """
 name = "try"
@@ -107,7 +108,7 @@ def test_specs_are_frozen_and_renamed(tmp_path: Path) -> None:
     spec = load(write(tmp_path, MINIMAL))
     with pytest.raises(ValueError, match="frozen"):
         spec.name = "other"  # type: ignore[misc]
-    assert spec.renamed("other").cells()[0].cell_id == "other:c1-text-default"
+    assert renamed(spec, "other").cells()[0].cell_id == "other:c1-text-default"
     with pytest.raises(SpecError):
-        spec.renamed("No Name")
+        renamed(spec, "No Name")
     assert isinstance(spec, SweepSpec)

@@ -14,7 +14,7 @@ import pytest
 from backend import worker as worker_module
 from backend.errors import Refused, SpecError
 from backend.progress import waiting
-from backend.spec import BASE_HEADER, load
+from backend.spec_file import BASE_HEADER, load, renamed
 from backend.store.lock import WriterLock
 from backend.worker import Worker, enqueue
 from tests.standin.specs import write_spec
@@ -58,7 +58,7 @@ def test_enqueue_keeps_the_folder_of_the_paths(standin_spec: Write, tmp_path: Pa
     assert queued.name.endswith("Z-one.toml")
     assert queued.read_text() == f"{BASE_HEADER}{spec.parent}\n{spec.read_text()}"
     assert load(queued) == load(spec)
-    assert load(again) == load(spec).renamed("another")
+    assert load(again) == renamed(load(spec), "another")
     assert waiting(tmp_path / "data") == tuple(sorted((again.stem, queued.stem)))
     assert enqueue(queued, tmp_path / "data").read_text() == queued.read_text()  # a queued spec, once more
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from backend import sweep as sweep_module
 from backend.progress import Progress
 from backend.records import Request, Run
-from backend.spec import load
+from backend.spec_file import load
 from backend.store import journal
 from backend.store.database import Store
 from tests.standin.specs import write_spec

@@ -12,7 +12,8 @@ import pytest
 
 from backend.engines import VllmEngine
 from backend.engines.base import Ready, Server
-from backend.spec import SweepSpec, load
+from backend.spec import SweepSpec
+from backend.spec_file import load
 
 ROOT = Path(__file__).parents[2]
 SPECS = ROOT / "data" / "specs"

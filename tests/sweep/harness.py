@@ -17,7 +17,7 @@ from backend import sweep as sweep_module
 from backend.engines import session
 from backend.progress import Progress
 from backend.records import Failure, Finding, Record, Run
-from backend.spec import load
+from backend.spec_file import load
 from backend.store import journal
 from backend.store.database import Store
 from backend.sweep import Outcome, run_sweep

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from backend.errors import StoreError
 from backend.schedule import plan
-from backend.spec import load
+from backend.spec_file import load
 from backend.store import connection
 from backend.store.lock import WriterLock
 from tests.sweep.harness import left_over, records, runs, start

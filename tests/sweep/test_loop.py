@@ -14,7 +14,7 @@ from backend import publish
 from backend import sweep as sweep_module
 from backend.progress import Progress
 from backend.schedule import plan
-from backend.spec import load
+from backend.spec_file import load
 from tests.sweep.harness import runs, sweep
 
 Write = Callable[..., Path]
