@@ -4,6 +4,8 @@ from pathlib import Path
 
 import streamlit as st
 
+from pages.parts.menu import MENU
+
 HERE = Path(__file__).parent
 
 st.set_page_config(
@@ -15,13 +17,6 @@ st.set_page_config(
 # The menu is hidden because pages/parts/frame.py draws its own, whose links carry the sweep.
 # Each url_path is its file's stem: on a fresh server a deep link is resolved against pages/*.py first.
 st.navigation(
-    [
-        st.Page("pages/overview.py", title="Overview", default=True),
-        st.Page("pages/compare.py", title="Compare K"),
-        st.Page("pages/cycle.py", title="Cycle fit"),
-        st.Page("pages/live.py", title="Live"),
-        st.Page("pages/runs.py", title="Runs"),
-        st.Page("pages/data.py", title="Data"),
-    ],
+    [st.Page(page.path, title=page.title, default=page is MENU[0]) for page in MENU],
     position="hidden",
 ).run()

@@ -14,16 +14,9 @@ from streamlit.runtime.pages_manager import PagesManager
 from backend.errors import StoreError
 from backend.store import paths
 from pages.parts import host, link, reader, terms
+from pages.parts.menu import MENU
 from pages.parts.reader import Snapshot
 
-PAGES = {
-    "pages/overview.py": "Overview",
-    "pages/compare.py": "Compare K",
-    "pages/cycle.py": "Cycle fit",
-    "pages/live.py": "Live",
-    "pages/runs.py": "Runs",
-    "pages/data.py": "Data",
-}
 FIRST_STEPS = """
 - `make demo` sweeps a small model on this machine's CPU and opens the explorer on it;
 - `python -m backend sweep data/specs/demo-vllm-cpu.toml` runs a specification of your own the same way;
@@ -94,9 +87,11 @@ def _sidebar(snapshot: Snapshot | None, sweeps: pd.DataFrame) -> pd.Series | Non
             name = link.sweep(list(sources), default)
             st.caption(f"Source: {sources[name]}")
             chosen = sweeps[sweeps["sweep"] == name].iloc[0]
-        for path, title in PAGES.items():
+        for page in MENU:
             links.page_link(
-                path, label=title, query_params=link.of_page(path, None if chosen is None else str(chosen["sweep"]))
+                page.path,
+                label=page.title,
+                query_params=link.of_page(page, None if chosen is None else chosen["sweep"]),
             )
         if snapshot is not None:
             _snapshot_words(snapshot)

@@ -11,20 +11,15 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
+from pages.parts.menu import Page
+
 ALL, NONE = "all", "none"
-KEYS = {  # what a page's link can say besides the sweep
-    "pages/overview.py": ("cell",),
-    "pages/compare.py": ("metric", "with", "k", "cells", "cell", "base"),
-    "pages/cycle.py": ("cell", "window"),
-    "pages/runs.py": ("run",),
-    "pages/data.py": ("table",),
-}
 OF_ONE_SWEEP = ("cell", "cells", "run")  # names of parts of a sweep: they mean nothing in another
 
 
-def of_page(page: str, sweep: str | None) -> dict[str, str]:
+def of_page(page: Page, sweep: str | None) -> dict[str, str]:
     """The link to a page: the sweep, and what the page showed last."""
-    kept = {key: st.session_state[f"kept:{key}"] for key in KEYS.get(page, ()) if f"kept:{key}" in st.session_state}
+    kept = {key: st.session_state[f"kept:{key}"] for key in page.keys if f"kept:{key}" in st.session_state}
     return kept if sweep is None else {"sweep": sweep, **kept}
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, Playwright
 
+from pages.parts.menu import MENU
+
 ROOT = Path(__file__).parents[2]
 CHROMIUM_FLAGS = [
     "--no-sandbox",
@@ -28,8 +30,8 @@ CHROMIUM_FLAGS = [
     "--disable-dev-shm-usage",
     "--hide-scrollbars",
 ]
-PAGES = {"": "Overview", "compare": "Compare K", "cycle": "Cycle fit", "live": "Live", "runs": "Runs", "data": "Data"}
-WITH_CHART = ("", "compare", "cycle", "live", "runs")
+PAGES = {page.address: page.title for page in MENU}
+WITH_CHART = tuple(page.address for page in MENU if page.chart)
 READY_S = 30.0
 
 

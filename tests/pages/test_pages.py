@@ -12,10 +12,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from backend.progress import Progress
+from pages.parts.menu import MENU
 from tests.pages.page_databases import all_failed, build, one_run
 
 APP = Path(__file__).parents[2] / "app.py"
-PAGES = ("overview", "compare", "cycle", "live", "runs", "data")
+PAGES = tuple(page.stem for page in MENU)
 KINDS = ("full", "published", "empty", "one run", "all failed", "missing", "foreign", "not a database")
 Environments = dict[str, dict[str, str]]
 
@@ -49,22 +50,15 @@ def test_no_traceback(page: str, kind: str, environments: Environments, monkeypa
     app = visit(monkeypatch, environments[kind], page)
     assert not app.exception
     assert app.title[0].value
-    assert [link.proto.label for link in app.sidebar.get("page_link")] == [
-        "Overview",
-        "Compare K",
-        "Cycle fit",
-        "Live",
-        "Runs",
-        "Data",
-    ]
+    assert [link.proto.label for link in app.sidebar.get("page_link")] == [page.title for page in MENU]
 
 
-@pytest.mark.parametrize("page", ["overview", "compare", "cycle", "live", "runs"])
+@pytest.mark.parametrize("page", [page.stem for page in MENU if page.chart])
 def test_charts(page: str, environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
     app = visit(monkeypatch, environments["full"], page)
+    assert figures(app)
     for figure in figures(app):
-        assert any(trace.get("y") for trace in figure["data"])
-    assert len(figures(app)) == {"overview": 3, "cycle": 3}.get(page, 1)
+        assert any(trace.get("y") or trace.get("z") for trace in figure["data"])
     assert all(chart.proto.alt for chart in app.get("plotly_chart"))
 
 

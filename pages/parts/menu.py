@@ -1,0 +1,39 @@
+"""The one list of pages, in the order of the menu: app.py, the sidebar, links and tests are all made from it.
+
+To add a page: write pages/<stem>.py (its first call is `frame.open_page(<title>)`) and add a line here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page: its file's stem, which is its address too; its title; what its link can say; what tests may expect."""
+
+    stem: str
+    title: str
+    keys: tuple[str, ...] = ()  # the link's names besides the sweep and those of every page
+    chart: bool = True  # whether it draws a chart where a sweep has figures
+
+    @property
+    def path(self) -> str:
+        """Its file, from the repository's root."""
+        return f"pages/{self.stem}.py"
+
+    @property
+    def address(self) -> str:
+        """Its path in the browser; the first page is the root."""
+        return "" if self is MENU[0] else self.stem
+
+
+MENU = (
+    Page("overview", "Overview", ("cell",)),
+    Page("compare", "Compare K", ("metric", "with", "k", "cells", "cell", "base")),
+    Page("cycle", "Cycle fit", ("cell", "window")),
+    Page("runs", "Runs", ("run",)),
+    Page("data", "Data", ("table",), chart=False),
+    Page("live", "Live"),
+)
+BY_PATH = {page.path: page for page in MENU}
