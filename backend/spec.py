@@ -8,8 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
 
 from backend.records import Cell
-
-NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+from backend.spec_nodes import NAME_PATTERN, Node, Nodes, fault_of_nodes
 
 
 class _Part(BaseModel):
@@ -107,6 +106,8 @@ class SweepSpec(_Part):
     speculator: Speculator
     workload: Workload
     server: Server
+    nodes: Nodes = Nodes()
+    node: tuple[Node, ...] = ()  # rank order; empty: this machine, unwatched
     expect: Expect = Expect()
 
     @field_validator("depths")
@@ -135,6 +136,8 @@ class SweepSpec(_Part):
             )
         if len(set(self.concurrency)) != len(self.concurrency):
             raise ValueError("concurrency values must be distinct")
+        if fault := fault_of_nodes(self.nodes, self.node):
+            raise ValueError(fault)
         return self
 
     def cells(self) -> tuple[Cell, ...]:

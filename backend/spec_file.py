@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from backend.errors import SpecError
 from backend.spec import SweepSpec
+from backend.spec_nodes import Ssh
 
 BASE_HEADER = "# paths are relative to: "
 
@@ -74,6 +75,8 @@ def _keys_at(location: list[str]) -> list[str]:
     """The valid keys of the table at `location`."""
     model: Any = SweepSpec
     for part in location:
+        if part.isdigit():  # which of several tables ([[node]]): they have the same keys
+            continue
         field = model.model_fields.get(part)
         options = [field.annotation, *get_args(field.annotation)] if field else []
         model = next((a for a in options if isinstance(a, type) and issubclass(a, BaseModel)), None)
@@ -94,6 +97,7 @@ def _with_resolved_paths(spec: SweepSpec, base: Path) -> SweepSpec:
             "data_dir": (base / spec.data_dir).resolve() if spec.data_dir else None,
             "target": spec.target.model_copy(update={"model": model_path(spec.target.model)}),
             "speculator": spec.speculator.model_copy(update={"model": model_path(spec.speculator.model)}),
+            "node": tuple(node.model_copy(update={"ssh": _resolved_ssh(node.ssh, base)}) for node in spec.node),
             "workload": work.model_copy(
                 update={
                     "prompts": (base / work.prompts).resolve(),
@@ -106,3 +110,10 @@ def _with_resolved_paths(spec: SweepSpec, base: Path) -> SweepSpec:
             ),
         }
     )
+
+
+def _resolved_ssh(ssh: Ssh, base: Path) -> Ssh:
+    """ssh's files from the spec's folder; a leading ~ is the home of whoever runs the sweep."""
+    files = ("identity_file", "config_file", "known_hosts_file")
+    given = {name: path for name in files if (path := getattr(ssh, name)) is not None}
+    return ssh.model_copy(update={name: (base / path.expanduser()).resolve() for name, path in given.items()})
