@@ -1,7 +1,7 @@
 """Any launch script, container recipe or running endpoint as an engine.
 
-`{k}`, `{k_plus_1}` and `{port}` are filled in wherever they stand in argv and env: recipes put the depth in
-an environment variable (DSPARK_K, MTP_NUM_TOKENS), in a JSON flag or in a script's argument.
+`{k}`, `{k_plus_1}`, `{capture_sizes}` and `{port}` are filled in wherever they stand in argv and env: recipes put the
+depth in an environment variable (DSPARK_K, MTP_NUM_TOKENS), in a JSON flag or in a script's argument.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ from pathlib import Path
 from backend.engines.base import Ready
 from backend.engines.readiness import wait_ready
 from backend.engines.vllm import LocalServer
+from backend.engines.vllm_command import capture_sizes
 from backend.spec import Server as ServerSpec
 from backend.spec import SweepSpec
 
 
-def fill(text: str, k: int, port: int) -> str:
-    """Fill the placeholders of a launch template; every other brace (JSON) stays as it is."""
-    for name, value in (("{k_plus_1}", k + 1), ("{k}", k), ("{port}", port)):
+def fill(text: str, k: int, port: int, concurrency: tuple[int, ...] = (1,)) -> str:
+    """Fill the placeholders of a launch template; every other brace (JSON) stays as it is.
+
+    {capture_sizes} is a list with commas (3,6,9), so that it also stands in JSON: [{capture_sizes}].
+    """
+    sizes = ",".join(map(str, capture_sizes(k, concurrency)))
+    for name, value in (("{k_plus_1}", k + 1), ("{k}", k), ("{capture_sizes}", sizes), ("{port}", port)):
         text = text.replace(name, str(value))
     return text
 
@@ -26,14 +31,14 @@ class CommandEngine:
     """Launches `server.argv` for each depth. It must stay in the foreground: its end is the server's end."""
 
     def __init__(self, spec: SweepSpec) -> None:
-        self._server = spec.server
+        self._server, self._concurrency = spec.server, spec.concurrency
 
     def command(self, k: int) -> tuple[tuple[str, ...], dict[str, str]]:
         """argv and environment with the placeholders filled in."""
-        port = self._server.port
+        port, together = self._server.port, self._concurrency
         return (
-            tuple(fill(part, k, port) for part in self._server.argv),
-            {name: fill(value, k, port) for name, value in self._server.env.items()},
+            tuple(fill(part, k, port, together) for part in self._server.argv),
+            {name: fill(value, k, port, together) for name, value in self._server.env.items()},
         )
 
     def launch(self, k: int, log_path: Path, lease_path: Path) -> LocalServer:

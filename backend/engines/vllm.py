@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from backend.engines.base import Ready
 from backend.engines.process import ManagedProcess
 from backend.engines.readiness import wait_ready
+from backend.engines.vllm_command import QUIET_ENV, options
 from backend.spec import Server as ServerSpec
 from backend.spec import SweepSpec
-
-# Nothing leaves the machine, whatever the user's environment says; a spec's env can override.
-QUIET_ENV = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 
 class LocalServer:
@@ -57,46 +53,11 @@ class VllmEngine:
         self._spec = spec
 
     def command(self, k: int) -> tuple[tuple[str, ...], dict[str, str]]:
-        """argv and environment for depth k; prefix caching off, per-request clocks on, KV size pinned."""
+        """argv and environment for depth k; see `engines.vllm_command` for what the depth decides."""
         spec, server = self._spec, self._spec.server
-        argv = [
-            str(server.python),
-            "-m",
-            "vllm.entrypoints.openai.api_server",
-            "--model",
-            spec.target.model,
-            "--host",
-            server.host,
-            "--port",
-            str(server.port),
-            "--no-enable-prefix-caching",
-            "--enable-per-request-metrics",
-        ]
-        if spec.target.revision:
-            argv += ["--revision", spec.target.revision]
-        if server.kv_cache_bytes:
-            argv += ["--kv-cache-memory-bytes", str(server.kv_cache_bytes)]
-        if spec.workload.chat_template:
-            argv += ["--chat-template", str(spec.workload.chat_template)]
-        argv += server.argv
-        if k > 0:  # at K=0 vLLM refuses the configuration and the detailed metrics alike
-            argv += [
-                "--speculative-config",
-                json.dumps(self._speculative_config(k)),
-                "--per-request-spec-decode-metrics",
-                "detailed",
-                *server.argv_speculative,
-            ]
+        argv = [str(server.python), "-m", "vllm.entrypoints.openai.api_server", "--model", spec.target.model]
+        argv += ["--host", server.host, "--port", str(server.port), *options(spec, k)]
         return tuple(argv), {**QUIET_ENV, **server.env}
-
-    def _speculative_config(self, k: int) -> dict[str, Any]:
-        speculator = self._spec.speculator
-        config: dict[str, Any] = {"method": speculator.method, "num_speculative_tokens": k, **speculator.config}
-        if speculator.model:
-            config["model"] = speculator.model
-        if speculator.revision:
-            config["revision"] = speculator.revision
-        return config
 
     def launch(self, k: int, log_path: Path, lease_path: Path) -> LocalServer:
         """Start the server for depth k."""
