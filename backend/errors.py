@@ -50,6 +50,12 @@ class RunFailed(SoundingError):
         self.kind, self.log_tail = kind, log_tail
 
 
+class NodeError(SoundingError):
+    """A node that cannot be reached, does not answer in time, or whose shell does not pass on what it is given."""
+
+    exit_code = 2
+
+
 class Interrupted(SoundingError):
     """Ended by a signal (SIGINT 130, SIGTERM 143); the run under way was marked."""
 
