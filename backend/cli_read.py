@@ -16,6 +16,7 @@ from backend.analysis.categories import compare_categories
 from backend.analysis.compare import compare
 from backend.analysis.comparison import Comparison
 from backend.analysis.cycle_model import CycleFit, fit_cycle, fit_json
+from backend.analysis.energy import with_energy
 from backend.analysis.export import per_batch_size, static_depth
 from backend.analysis.gain_report import gain_reports
 from backend.analysis.selection import by_cell
@@ -49,12 +50,13 @@ def read(sweep: str, db: Path | None) -> Frames:
     con = queries.connect(db or queries.resolve())
     try:
         row = queries.require_sweep(con, sweep)
+        requests = queries.requests(con, sweep)
         return Frames(
             sweep,
             str(row["source"]),
             json.loads(row["reference_depths"]),
-            queries.run_cells(con, sweep),
-            queries.requests(con, sweep),
+            with_energy(queries.run_cells(con, sweep), queries.power_samples(con, sweep), requests),
+            requests,
             queries.steps(con, sweep),
             queries.positions(con, sweep),
             queries.findings(con, sweep),

@@ -17,6 +17,7 @@ import pandas as pd
 from backend.analysis.checks import COMPARES_RUNS, run_checks
 from backend.analysis.checks_counters import counter_findings
 from backend.analysis.checks_requests import request_findings
+from backend.analysis.energy import with_energy
 from backend.analysis.summary import headline_estimates
 from backend.errors import Refused
 from backend.measure import environment
@@ -104,15 +105,17 @@ def _findings(con: queries.Connection, sweep: str) -> list[Finding]:
         counters=queries.counters(con, sweep),
         canary=queries.canaries(con, sweep),
         positions=queries.positions(con, sweep),
+        power=queries.power_samples(con, sweep),
     )
 
 
 def _estimates(con: queries.Connection, sweep: str, version: str) -> list[EstimateRow]:
+    requests = queries.requests(con, sweep)
     rows: list[dict[str, Any]] = headline_estimates(
-        queries.run_cells(con, sweep),
+        with_energy(queries.run_cells(con, sweep), queries.power_samples(con, sweep), requests),
         sweep=sweep,
         code_version=version,
-        requests=queries.requests(con, sweep),
+        requests=requests,
         steps=queries.steps(con, sweep),
         positions=queries.positions(con, sweep),
     )

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from backend.analysis.checks_counters import counter_findings
+from backend.analysis.checks_power import power_findings
 from backend.analysis.checks_requests import canary_findings, position_findings, request_findings
 from backend.analysis.checks_runs import run_findings
 from backend.analysis.selection import by_cell
@@ -33,7 +34,7 @@ EXCLUDES = frozenset(
     }
 )
 # Findings about a run that depend on the sweep's other runs, so they change as runs are added.
-COMPARES_RUNS = frozenset({"spread", "canary-slow"})
+COMPARES_RUNS = frozenset({"spread", "canary-slow", "power-missing"})
 
 
 def run_checks(
@@ -43,6 +44,7 @@ def run_checks(
     counters: pd.DataFrame | None = None,
     canary: pd.DataFrame | None = None,
     positions: pd.DataFrame | None = None,
+    power: pd.DataFrame | None = None,
 ) -> list[Finding]:
     """All findings of one sweep, from the view run_cell and the tables that are there; one per key, sorted."""
     found: list[Finding] = []
@@ -55,6 +57,8 @@ def run_checks(
         found += canary_findings(canary, sweep)
     if positions is not None and len(positions):
         found += position_findings(run_cell, positions, sweep)
+    if power is not None and len(power) and requests is not None:
+        found += power_findings(power, requests, sweep)
     for _, cell in by_cell(run_cell):
         found += run_findings(cell, sweep)
     unique = {(f.sweep, f.run_id, f.cell_id, f.code): f for f in found}

@@ -19,14 +19,23 @@ from backend.analysis.categories import compare_categories
 from backend.analysis.compare import compare_cell
 from backend.analysis.comparison import Comparison
 from backend.analysis.cycle_model import CycleFit, fit_cycle
+from backend.analysis.energy import with_energy
 from backend.analysis.summary import KSummary, summarise
 from backend.store import catalogue, paths, queries
 
 Key = tuple[str, int, int]
+
+
+def _run_cells(con: queries.Connection, sweep: str) -> pd.DataFrame:
+    """View run_cell, with the energy of the runs' power samples where there are any."""
+    rows, samples = queries.run_cells(con, sweep), queries.power_samples(con, sweep)
+    return rows if samples.empty else with_energy(rows, samples, queries.requests(con, sweep))
+
+
 QUERIES: dict[str, Callable[..., pd.DataFrame]] = {
     "cells": queries.cells,
     "runs": queries.runs,
-    "run_cells": queries.run_cells,
+    "run_cells": _run_cells,
     "findings": queries.findings,
     "failures": queries.failures,
     "environment": queries.environment,
@@ -138,7 +147,7 @@ def _of_sweep(key: Key, what: str, sweep: str) -> pd.DataFrame:
 def _summary(key: Key, sweep: str) -> list[KSummary]:
     con = _connection(key)
     return summarise(
-        queries.run_cells(con, sweep),
+        _of_sweep(key, "run_cells", sweep),
         requests=queries.requests(con, sweep),
         steps=queries.steps(con, sweep),
         positions=queries.positions(con, sweep),
