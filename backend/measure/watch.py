@@ -53,6 +53,7 @@ class Watch:
                     agent.ask("sample", period_s=0)
             if self._agents and kind is None:
                 self._recorder.flush()
+                self._append(self._recorder.facts())
                 if self._spec.nodes.agent.canary:
                     self._append(canary.fly(self._run_id, self._alive(), "after"))
             elif self._agents:
