@@ -117,8 +117,8 @@ def _model_faults(spec: SweepSpec) -> list[str]:
 
 def _launcher_faults(spec: SweepSpec) -> list[str]:
     server = spec.server
-    if server.base_url is not None:
-        return []
+    if server.base_url is not None or server.launcher in ("nnodes", "ray"):
+        return []  # what runs on nodes is looked at there
     if server.launcher == "vllm":
         if shutil.which(str(server.python)) is None:
             return [f"server.python {server.python} is not there (make the vLLM environment with: make .venv-vllm)"]

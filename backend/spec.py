@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator,
 from backend.records import Cell
 from backend.spec_nodes import NAME_PATTERN, Node, Nodes, fault_of_nodes
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+TIMED_PROMPTS = 8  # each asked four times
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,11 +62,13 @@ class Server(_Part):
     """How one server for one K is started and stopped. Every timeout is a setting, in seconds.
 
     launcher "vllm": `python -m vllm...` with `argv` added, `argv_speculative` only for K >= 1.
-    launcher "command": `argv` is the whole command; {k}, {k_plus_1} and {port} are filled in, in `env` too.
+    launcher "nnodes": `vllm serve` on every [[node]], rank by rank; "ray": on the first, in a running Ray cluster.
+    launcher "command": `argv` is the whole command; {k}, {k_plus_1}, {capture_sizes} and {port} are filled in, in
+    `env` too.
     `base_url`: a server that already runs; nothing is launched, so only one depth can be asked.
     """
 
-    launcher: Literal["vllm", "command"] = "vllm"
+    launcher: Literal["vllm", "command", "nnodes", "ray"] = "vllm"
     python: Path = Path("python")
     argv: tuple[str, ...] = ()
     argv_speculative: tuple[str, ...] = ()
@@ -80,6 +85,17 @@ class Server(_Part):
     release_timeout_s: float = Field(default=30, gt=0)
     settle_s: float = Field(default=0, ge=0)
     retries: int = Field(default=1, ge=0)
+
+
+class Timing(_Part):
+    """INSTRUMENT: after MEASURE, some prompts again with the proposer timed from inside, probe on, off, off, on.
+
+    `prompts`: how many; None: 8 where we launch vLLM ourselves, else none (a launch script must load the probe, see
+    `engines/command.py`). `alone`: time without MEASURE, which gives no throughput (`time-proposer`).
+    """
+
+    prompts: int | None = Field(default=None, ge=0)
+    alone: bool = False
 
 
 class Expect(_Part):
@@ -107,6 +123,7 @@ class SweepSpec(_Part):
     workload: Workload
     server: Server
     nodes: Nodes = Nodes()
+    timing: Timing = Timing()
     node: tuple[Node, ...] = ()  # rank order; empty: this machine, unwatched
     expect: Expect = Expect()
 
@@ -136,9 +153,36 @@ class SweepSpec(_Part):
             )
         if len(set(self.concurrency)) != len(self.concurrency):
             raise ValueError("concurrency values must be distinct")
-        if fault := fault_of_nodes(self.nodes, self.node):
+        if self.timed_prompts and self.server.host not in LOOPBACK:
+            raise ValueError(
+                f"timing opens vLLM's development endpoints, and server.host = '{self.server.host}' shows them to the "
+                "network; use 127.0.0.1, or timing.prompts = 0"
+            )
+        if self.timing.alone and (not self.timed_prompts or 1 not in self.concurrency):
+            raise ValueError("timing.alone measures nothing: it needs timing.prompts above 0 and concurrency 1")
+        if fault := fault_of_nodes(self.nodes, self.node) or self._fault_of_launcher():
             raise ValueError(fault)
         return self
+
+    @property
+    def timed_prompts(self) -> int:
+        """Prompts of INSTRUMENT; 0: the proposer is not timed."""
+        if self.timing.prompts is not None:
+            return self.timing.prompts
+        return TIMED_PROMPTS if self.server.launcher != "command" and self.server.base_url is None else 0
+
+    def _fault_of_launcher(self) -> str | None:
+        launcher, nodes, server = self.server.launcher, self.node, self.server
+        if launcher not in ("nnodes", "ray") or server.base_url is not None:
+            return None
+        if len(nodes) < (2 if launcher == "nnodes" else 1):
+            return f"server.launcher = '{launcher}' needs a [[node]] for every machine, the head first"
+        if not nodes[0].local and server.host in LOOPBACK:
+            return (
+                f"server.host = '{server.host}' cannot be reached from here, as the head is {nodes[0].name}; "
+                "give its address on the network between you, or run the sweep there with host = 'local'"
+            )
+        return None
 
     def cells(self) -> tuple[Cell, ...]:
         """The conditions measured inside every run: concurrency x context length x workload."""

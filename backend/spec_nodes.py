@@ -41,6 +41,7 @@ class Node(_Part):
     gid_index: int | None = Field(default=None, ge=0)
     env: dict[str, str] = {}
     python: str = "python3"  # runs the agent; it needs nothing but its standard library
+    wall_meter: tuple[str, ...] = ()  # a program on this node that prints "WATTS" or "WATTS JOULES" a line
     vllm_python: Path | None = None  # else server.python
     target_model: str | None = None  # where this node keeps it; else target.model
     speculator_model: str | None = None
@@ -88,6 +89,7 @@ class Nodes(_Part):
     drafter_bytes: PositiveInt | None = None  # each node is counted with all of it
     reserve_bytes: int = Field(default=6 << 30, ge=0)  # what system, CUDA context and page cache need on each node
     log_bytes: PositiveInt = 1 << 30  # free disk that logs and journals need on each node
+    memory_slack_bytes: int = Field(default=4 << 30, ge=0)  # so much may be missing after a stop, against before
     clock_offset_s: float = Field(default=0.5, gt=0)  # a larger offset to the sweep's clock is a warning
     agent: Agent = Agent()
 

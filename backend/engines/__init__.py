@@ -2,6 +2,8 @@
 
 from backend.engines.base import Engine
 from backend.engines.command import CommandEngine, EndpointEngine
+from backend.engines.nnodes import NnodesEngine
+from backend.engines.ray import RayEngine
 from backend.engines.vllm import VllmEngine
 from backend.spec import SweepSpec
 
@@ -10,4 +12,10 @@ def engine_for(spec: SweepSpec) -> Engine:
     """The engine that a spec asks for."""
     if spec.server.base_url is not None:
         return EndpointEngine(spec)
-    return CommandEngine(spec) if spec.server.launcher == "command" else VllmEngine(spec)
+    engines: dict[str, type[CommandEngine | NnodesEngine | RayEngine | VllmEngine]] = {
+        "command": CommandEngine,
+        "nnodes": NnodesEngine,
+        "ray": RayEngine,
+        "vllm": VllmEngine,
+    }
+    return engines[spec.server.launcher](spec)

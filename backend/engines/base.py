@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from backend.records import Record, Run
+
 
 @dataclass(frozen=True, slots=True)
 class Ready:
@@ -29,7 +31,15 @@ class Server(Protocol):
         ...
 
     def alive(self) -> bool:
-        """Whether the server's main process still runs."""
+        """Whether all of it still runs, as far as is known: its main process, or every rank on every node."""
+        ...
+
+    def trouble(self) -> str | None:
+        """What is known to be wrong with it and no client can see: a rank that ended, a node out of reach."""
+        ...
+
+    def records(self, run: Run) -> list[Record]:
+        """What it saw of itself over the run, after `stop`: facts of its nodes, findings about them."""
         ...
 
     def log_tail(self) -> str:
@@ -42,7 +52,7 @@ class Server(Protocol):
 
 
 class Engine(Protocol):
-    """Starts servers. Two kinds: `vllm` and `command` (any launch script, container recipe or running endpoint)."""
+    """Starts servers: `vllm` here, `nnodes` and `ray` over nodes, `command` (any launch script or running endpoint)."""
 
     def command(self, k: int) -> tuple[tuple[str, ...], dict[str, str]]:
         """argv and added environment for depth k, without launching (what --dry-run prints)."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from backend import probe
 from backend.engines.base import Ready
 from backend.engines.readiness import wait_ready
 from backend.engines.vllm import LocalServer
 from backend.engines.vllm_command import capture_sizes
+from backend.records import Record, Run
 from backend.spec import Server as ServerSpec
 from backend.spec import SweepSpec
 
@@ -19,10 +21,13 @@ from backend.spec import SweepSpec
 def fill(text: str, k: int, port: int, concurrency: tuple[int, ...] = (1,)) -> str:
     """Fill the placeholders of a launch template; every other brace (JSON) stays as it is.
 
-    {capture_sizes} is a list with commas (3,6,9), so that it also stands in JSON: [{capture_sizes}].
+    {capture_sizes} is a list with commas (3,6,9), so that it also stands in JSON: [{capture_sizes}]. To have its
+    proposer timed a script passes --worker-extension-cls {probe_class}, with {probe_folder} on PYTHONPATH and
+    VLLM_SERVER_DEV_MODE=1, on loopback only.
     """
     sizes = ",".join(map(str, capture_sizes(k, concurrency)))
-    for name, value in (("{k_plus_1}", k + 1), ("{k}", k), ("{capture_sizes}", sizes), ("{port}", port)):
+    probing = (("{probe_class}", probe.CLASS), ("{probe_folder}", str(probe.FOLDER)))
+    for name, value in (("{k_plus_1}", k + 1), ("{k}", k), ("{capture_sizes}", sizes), ("{port}", port), *probing):
         text = text.replace(name, str(value))
     return text
 
@@ -70,6 +75,14 @@ class Endpoint:
     def alive(self) -> bool:
         """Unknown from outside; a dead endpoint shows as failed requests."""
         return True
+
+    def trouble(self) -> str | None:
+        """Nothing is known of it."""
+        return None
+
+    def records(self, run: Run) -> list[Record]:
+        """Nothing is known of it."""
+        return []
 
     def log_tail(self) -> str:
         """Its log is not ours."""

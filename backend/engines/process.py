@@ -29,6 +29,11 @@ def tail(path: Path, lines: int = LOG_TAIL_LINES, limit_bytes: int = 65536) -> s
         return ""
 
 
+def ending(status: int) -> str:
+    """An exit status of subprocess in words: negative is the signal that ended it."""
+    return f"ended by signal {-status}" if status < 0 else f"exit status {status}"
+
+
 class ManagedProcess:
     """A command run in a session of its own with its output in a log file.
 
@@ -89,6 +94,15 @@ class ManagedProcess:
     def returncode(self) -> int | None:
         """Exit status of the main process, None while it runs."""
         return self._process.poll()
+
+    def trouble(self) -> str | None:
+        """How it ended, None while it runs."""
+        status = self._process.poll()
+        return None if status is None else ending(status)
+
+    def log_bytes(self) -> int:
+        """Size of its log."""
+        return self.log_path.stat().st_size
 
     def log_tail(self) -> str:
         """Last lines of its log."""

@@ -6,7 +6,6 @@ Retries live here and nowhere near a measured request.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
@@ -19,11 +18,14 @@ POLL_S = 0.2
 
 
 class Launched(Protocol):
-    """What readiness needs to know of the process behind a server; an endpoint that already runs has none."""
+    """What readiness needs to know of the processes behind a server; an endpoint that already runs has none.
 
-    log_path: Path
+    `log_bytes` grows with every new line, on whatever node; `trouble` is why it is not alive, where that is known.
+    """
 
     def alive(self) -> bool: ...
+    def trouble(self) -> str | None: ...
+    def log_bytes(self) -> int: ...
     def log_tail(self) -> str: ...
 
 
@@ -55,6 +57,8 @@ def wait_ready(
                 log_tail=tail(),
             ) from None
         started_s = time.monotonic() - began
+        if process is not None and not process.alive():  # a head answers on without a rank that idles
+            raise RunFailed(f"healthy, but not whole{_because(process)}", kind="died", where=base_url, log_tail=tail())
     reported_k = reported_depth(page.text) if page.status_code == 200 else None
     if reported_k is not None and reported_k != k:
         raise RunFailed(
@@ -87,12 +91,12 @@ def _wait_health(
         if process is not None:
             if not process.alive():
                 raise RunFailed(
-                    "the server ended while it was starting",
+                    f"the server ended while it was starting{_because(process)}",
                     kind="died",
                     log_tail=process.log_tail(),
                     fix="read the last log lines kept with this failure",
                 )
-            size = process.log_path.stat().st_size
+            size = process.log_bytes()
             if size != seen_size:
                 seen_size, seen_at = size, now
             elif now - seen_at > stall_timeout_s:
@@ -110,6 +114,11 @@ def _wait_health(
                 fix="raise server.ready_timeout_s if loads take this long here",
             )
         time.sleep(POLL_S)
+
+
+def _because(process: Launched) -> str:
+    trouble = process.trouble()
+    return f": {trouble}" if trouble else ""
 
 
 def _words(error: Exception) -> str:

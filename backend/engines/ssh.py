@@ -25,7 +25,7 @@ ECHO_MARK = "sounding-echo "
 # Reads the program from the first bytes of its input; what follows there are the program's own requests.
 BOOTSTRAP = (
     "import json, sys; print({mark!r} + json.dumps(sys.argv[2:]), flush=True); "
-    "source = sys.stdin.buffer.read(int(sys.argv[1])); del sys.argv[1]; exec(compile(source, {name!r}, 'exec'))"
+    "source = sys.stdin.buffer.read(int(sys.argv[1])); del sys.argv[1:3]; exec(compile(source, {name!r}, 'exec'))"
 )
 NOISE_LINES = 200  # what a login shell's start-up files may print before us
 STDERR_LINES = 3
@@ -129,12 +129,14 @@ class Piped:
         said = self._errors.read().decode(errors="replace").splitlines()
         return status, "; ".join(line.strip() for line in said[-STDERR_LINES:] if line.strip())
 
-    def close(self) -> None:
-        """End it: by the end of its input, after two seconds by SIGKILL of the local end."""
-        if not self._errors.closed:
-            self.ended(2)
-            self._stdout.close()
-            self._errors.close()
+    def close(self) -> str:
+        """End it: by the end of its input, after two seconds by SIGKILL of the local end. Its last words on stderr."""
+        if self._errors.closed:
+            return ""
+        _, said = self.ended(2)
+        self._stdout.close()
+        self._errors.close()
+        return said
 
 
 class Channel:
@@ -153,9 +155,9 @@ class Channel:
             except (OSError, ValueError):  # a broken pipe, or one that close() has closed
                 line = None
             if line is None:
-                self._program.close()  # a late answer would be taken for the next one's
+                said = self._program.close()  # a late answer would be taken for the next one's
                 raise NodeError(
-                    f"{self.node.name} ({self.node.host}) does not answer any more",
+                    f"{self.node.name} ({self.node.host}) does not answer any more{f': {said}' if said else ''}",
                     fix="check the machine and its management link",
                 )
         answer: dict[str, Any] = json.loads(line)

@@ -7,7 +7,8 @@ from pathlib import Path
 from backend.engines.base import Ready
 from backend.engines.process import ManagedProcess
 from backend.engines.readiness import wait_ready
-from backend.engines.vllm_command import QUIET_ENV, options
+from backend.engines.vllm_command import QUIET_ENV, options, probe_env
+from backend.records import Record, Run
 from backend.spec import Server as ServerSpec
 from backend.spec import SweepSpec
 
@@ -37,6 +38,14 @@ class LocalServer:
         """Whether its main process runs."""
         return self._process.alive()
 
+    def trouble(self) -> str | None:
+        """How its main process ended."""
+        return self._process.trouble()
+
+    def records(self, run: Run) -> list[Record]:
+        """Nothing beyond its log."""
+        return []
+
     def log_tail(self) -> str:
         """Last lines of its log."""
         return self._process.log_tail()
@@ -57,7 +66,7 @@ class VllmEngine:
         spec, server = self._spec, self._spec.server
         argv = [str(server.python), "-m", "vllm.entrypoints.openai.api_server", "--model", spec.target.model]
         argv += ["--host", server.host, "--port", str(server.port), *options(spec, k)]
-        return tuple(argv), {**QUIET_ENV, **server.env}
+        return tuple(argv), {**QUIET_ENV, **server.env, **probe_env(spec)}
 
     def launch(self, k: int, log_path: Path, lease_path: Path) -> LocalServer:
         """Start the server for depth k."""

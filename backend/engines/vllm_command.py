@@ -6,8 +6,11 @@ K=0 launches without the speculative configuration. Options that the depth decid
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
+from backend import probe
 from backend.spec import SweepSpec
 
 # Nothing leaves the machine, whatever the user's environment says; a spec's env can override.
@@ -27,6 +30,8 @@ def options(spec: SweepSpec, k: int, *, speculator_model: str | None = None) -> 
         argv += ["--revision", spec.target.revision]
     if server.kv_cache_bytes:
         argv += ["--kv-cache-memory-bytes", str(server.kv_cache_bytes)]
+    if spec.timed_prompts:
+        argv += ["--worker-extension-cls", probe.CLASS]
     if spec.workload.chat_template:
         argv += ["--chat-template", str(spec.workload.chat_template)]
     argv += server.argv
@@ -41,6 +46,14 @@ def options(spec: SweepSpec, k: int, *, speculator_model: str | None = None) -> 
             *server.argv_speculative,
         ]
     return argv
+
+
+def probe_env(spec: SweepSpec, folder: Path = probe.FOLDER) -> dict[str, str]:
+    """Environment that lets a server be timed: where the probe lies on its node, and vLLM's /collective_rpc."""
+    if not spec.timed_prompts:
+        return {}
+    path = spec.server.env.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    return {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": f"{folder}:{path}" if path else str(folder)}
 
 
 def speculative_config(spec: SweepSpec, k: int, speculator_model: str | None = None) -> dict[str, Any]:

@@ -69,7 +69,9 @@ def write_spec(
 
 
 def toml(value: Any) -> str:
-    """A value as TOML: JSON for scalars and lists, inline tables for dicts."""
+    """A value as TOML: JSON for scalars and lists of them, inline tables for dicts."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {toml(part)}" for key, part in value.items()) + " }"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return f"[{', '.join(map(toml, value))}]"
     return json.dumps(value)

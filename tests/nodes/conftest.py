@@ -1,0 +1,82 @@
+"""The two-host rig, once for all tests of a worker process; nothing of it may be there afterwards."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend import sweep
+from tests.nodes.rig import NoRig, Rig
+from tests.standin.specs import write_spec
+
+SCRIPTED = Path(__file__).with_name("scripted_vllm.py")
+
+
+@pytest.fixture(autouse=True)
+def _no_exclusions_by_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy test machine the client is starved, and its runs would rightly be repeated."""
+    real = sweep.exclusions
+    monkeypatch.setattr(sweep, "exclusions", lambda found: real([f for f in found if f.code == "data-link-flap"]))
+
+
+@pytest.fixture(scope="session")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """Both hosts, powered on and linked."""
+    worker = re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or "9"
+    rig = Rig(tmp_path_factory.mktemp("rig"), int(worker))
+    try:
+        rig.up()
+    except NoRig as reason:
+        pytest.skip(f"no two-host rig on this machine: {reason}")
+    try:
+        yield rig
+    finally:
+        rig.down()
+        assert rig.leftovers() == []
+
+
+@pytest.fixture
+def hosts(rig: Rig) -> Iterator[Rig]:
+    """The rig, whole again before and after a test: both hosts on, all links up, no process but their sshd."""
+    yield rig
+    for host in rig.hosts:
+        rig.mend("management", host)
+        rig.mend("data", host)
+        if host.power is None:
+            rig.power_on(host)
+        left = [pid for pid in host.processes() if pid != host.first_process and b"sshd" not in _command(pid)]
+        assert not left, f"{host.name} still runs {[_command(pid) for pid in left]}"
+
+
+def _command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}").exists() else b"sshd (gone)"
+
+
+@pytest.fixture
+def scripted_spec(hosts: Rig, tmp_path: Path) -> Callable[..., Path]:
+    """Writes a spec that sweeps the scripted ranks over the rig's hosts; `rank_env` is one environment a rank."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {SCRIPTED} "$@"\n')
+    python.chmod(0o755)
+
+    def write(*, rank_env: tuple[dict[str, str], dict[str, str]] = ({}, {}), **changes: Any) -> Path:
+        server = {
+            "server_launcher": "nnodes",
+            "server_python": str(python),
+            "server_argv": ["--enforce-eager"],
+            "server_host": hosts.head.management_address,
+            "server_port": 18951,
+            "timing": {"prompts": 0},
+            "node": [hosts.node(host, env=env) for host, env in zip(hosts.hosts, rank_env, strict=True)],
+            "nodes": {"memory_slack_bytes": 64 << 30, "agent": {"on": False}},
+        }
+        return write_spec(tmp_path / "specs", **{**server, **changes})
+
+    return write
