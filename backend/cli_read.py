@@ -1,4 +1,4 @@
-"""Commands that answer from a snapshot: summary, fit, compare, acceptance. JSON by --json, else tables."""
+"""Commands that answer from a snapshot: summary, fit, compare, and what all such share. JSON by --json, else tables."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from typing import Any
 import click
 import pandas as pd
 
-from backend.analysis.acceptance import DepthAcceptance, acceptance
 from backend.analysis.categories import compare_categories
 from backend.analysis.compare import compare
 from backend.analysis.comparison import Comparison
 from backend.analysis.cycle_model import CycleFit, fit_cycle, fit_json
 from backend.analysis.energy import with_energy
 from backend.analysis.export import per_batch_size, static_depth
-from backend.analysis.gain_report import gain_reports
 from backend.analysis.selection import by_cell
 from backend.analysis.sentence import answer_sentence
 from backend.analysis.summary import KSummary, summarise
@@ -216,66 +214,4 @@ def _probability(p: float | None) -> str:
     return "<0.01" if p < 0.01 else ">0.99" if p > 0.99 else f"{p:.2f}"
 
 
-@click.command("acceptance")
-@reader
-def acceptance_rates(sweep: str, as_json: bool, db: Path | None) -> None:
-    """Survival, conditional and per-drafted rates of SWEEP by draft position, with intervals over prompts."""
-    frames = read(sweep, db)
-    depths = acceptance(frames.requests, frames.steps, frames.run_cells) if len(frames.requests) else []
-    gains = gain_reports(frames.run_cells, requests=frames.requests, steps=frames.steps, positions=frames.positions)
-    if as_json:
-        reported = frames.positions.astype(object).where(frames.positions.notna(), None).to_dict("records")
-        print_json(
-            frames,
-            depths=[depth.to_dict() for depth in depths],
-            reported=reported,
-            gains=[report.to_dict() for report in gains],
-        )
-        return
-    if not any(depth.positions for depth in depths):
-        _reported_table(frames)
-    for cell_id in dict.fromkeys(depth.cell_id for depth in depths):
-        _acceptance_table(frames.title(cell_id), [depth for depth in depths if depth.cell_id == cell_id])
-    for report in gains:
-        for words in report.words:
-            say(words)
-
-
-def _acceptance_table(title: str, depths: list[DepthAcceptance]) -> None:
-    positions = max((len(depth.positions) for depth in depths), default=0)
-    show(
-        f"{title}: survival by draft position",
-        ("K", "acceptance length", "tokens/step", "overshoot", *map(str, range(positions))),
-        [
-            (
-                str(depth.k),
-                figure(depth.acceptance_length),
-                figure(depth.tokens_per_step),
-                "-" if depth.overshoot_tokens is None else f"{depth.overshoot_tokens:.0f}",
-                *(
-                    f"{position.survival.value:.3f}" if position.survival.value is not None else "-"
-                    for position in depth.positions
-                ),
-                *[""] * (positions - len(depth.positions)),
-            )
-            for depth in depths
-        ],
-        ["survival: drafts accepted at the position / steps that carried a draft; all three rates: --json"],
-    )
-
-
-def _reported_table(frames: Frames) -> None:
-    rows = frames.positions
-    columns = [list(rows[name]) for name in ("k", "position", "survival", "conditional")]
-    show(
-        f"{frames.sweep} ({frames.source}): survival by draft position, as reported",
-        ("K", "position", "survival", "conditional"),
-        [
-            (str(k), str(position), f"{survival:.3f}", "-" if pd.isna(conditional) else f"{conditional:.3f}")
-            for k, position, survival, conditional in zip(*columns, strict=True)
-        ],
-        [] if len(rows) else ["no acceptance by position was reported"],
-    )
-
-
-COMMANDS = (summary, fit, compare_depths, acceptance_rates)
+COMMANDS = (summary, fit, compare_depths)

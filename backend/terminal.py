@@ -33,10 +33,10 @@ def figure(estimate: Estimate, digits: int = 4) -> str:
 
 def _decimals(estimate: Estimate, digits: int) -> int:
     """Decimals that show the interval's width to two digits and the value to three; at most 4."""
-    if estimate.unit == "K" or not estimate.value:
-        return 0
-    size = math.floor(math.log10(abs(estimate.value)))
     width = estimate.high - estimate.low if estimate.low is not None and estimate.high is not None else None
+    if estimate.unit == "K" or not (estimate.value or width):
+        return 0
+    size = math.floor(math.log10(abs(estimate.value or width or 1)))
     if not width:
         return min(4, max(0, digits - 1 - size))
     return min(4, max(0, 2 - size, 1 - math.floor(math.log10(width))))
