@@ -16,6 +16,7 @@ from pathlib import Path
 from backend import publish
 from backend.analysis.checks import exclusions
 from backend.engines import engine_for
+from backend.engines.leftover import end_on_nodes
 from backend.engines.process import end_leftover
 from backend.errors import Interrupted, Refused, RunFailed, StoreError
 from backend.interrupt import Signals
@@ -99,12 +100,13 @@ def run_sweep(
 def _end_leftover(spec: SweepSpec, lease_path: Path) -> list[str]:
     """End what a killed sweep left running. Raises Refused where that cannot be done."""
     try:
+        said = end_on_nodes(lease_path, spec.server.stop_timeout_s, spec.server.release_timeout_s)
         ended = end_leftover(lease_path, spec.server.stop_timeout_s, spec.server.release_timeout_s)
     except RunFailed as failed:
         raise Refused(
             f"a killed sweep left its server behind, and it cannot be ended: {failed.what}", fix=failed.fix
         ) from None
-    return [f"ended the server (process {pid}) that a killed sweep left behind" for pid in ended]
+    return said + [f"ended the server (process {pid}) that a killed sweep left behind" for pid in ended]
 
 
 class _Loop:
@@ -214,7 +216,8 @@ class _Loop:
     def _judge(self, run: Run) -> tuple[list[Finding], Run]:
         """What the checks find in a finished run; K-blind evidence takes it out of fits, and it is repeated."""
         found = publish.findings_of_run(run, self._kept)
-        reason = exclusions(found).get(run.run_id)
+        seen = [record for record in self._kept if isinstance(record, Finding)]  # of server and nodes, kept already
+        reason = exclusions([*found, *seen]).get(run.run_id)
         if reason is not None:
             run = replace(run, valid=False, exclusion_reason=reason)
         return found, run

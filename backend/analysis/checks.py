@@ -31,6 +31,7 @@ EXCLUDES = frozenset(
         "rate-identity",
         "token-accounting",
         "impossible-counts",
+        "data-link-flap",
     }
 )
 # Findings about a run that depend on the sweep's other runs, so they change as runs are added.
