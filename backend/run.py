@@ -113,11 +113,13 @@ def carry_out(means: Means, planned: PlannedRun, run: Run, append: Append) -> tu
     if interruption is not None:
         append([replace(run, status="interrupted", valid=False, reason=interruption.what)])
         raise interruption
-    failure = failure or stop_failure
+    seen = server.records(run) if server is not None else []
+    failure = _both(failure, stop_failure)
     if failure is not None:
         records = _failed(run, failure)
-        append([*found, *records])
+        append([*found, *seen, *records])
         return records[-1], failure
+    append(seen)  # before the judgement, which looks at what was kept
     judged, run = means.judge(replace(run, status="done"))
     append([*found, *judged, run])
     return run, None
@@ -230,6 +232,19 @@ def _stop(server: Server | None, progress: ProgressFile) -> tuple[float | None, 
         return None, failed
 
 
+def _both(failure: RunFailed | None, stop_failure: RunFailed | None) -> RunFailed | None:
+    """What a run failed of. A server that lives on outweighs the rest: nothing more may be launched beside it."""
+    if failure is None or stop_failure is None:
+        return failure or stop_failure
+    return RunFailed(
+        f"{failure}; and then {stop_failure.what}",
+        kind=stop_failure.kind,
+        where=stop_failure.where,
+        fix=stop_failure.fix,
+        log_tail=failure.log_tail,
+    )
+
+
 def _with_evidence(failure: RunFailed, server: Server | None) -> RunFailed:
     """The failure with the server's last log lines; a refused request of a dead server is the server's death."""
     if server is None:
@@ -240,8 +255,9 @@ def _with_evidence(failure: RunFailed, server: Server | None) -> RunFailed:
         while server.alive() and time.monotonic() < deadline:
             time.sleep(0.1)
         kind = kind if server.alive() else "died"
+    trouble = server.trouble()
     return RunFailed(
-        failure.what,
+        failure.what if trouble is None or trouble in failure.what else f"{failure.what}: {trouble}",
         kind=kind,
         where=failure.where,
         fix=failure.fix,
