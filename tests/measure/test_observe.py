@@ -9,12 +9,13 @@ import httpx
 import pytest
 import respx
 
+from backend.derived import steps_of
 from backend.errors import RunFailed
 from backend.measure.client import Answer, Client
 from backend.measure.counters import ACCEPTED, DRAFTED, DRAFTS, ITERATIONS, Page
 from backend.measure.observe import Slot, observe, unanswered
 from backend.measure.workload import Prompt
-from backend.records import steps_of, token_hash
+from backend.records import token_hash
 
 STREAM = (Path(__file__).parents[1] / "golden" / "completion_stream_k3.txt").read_text()
 SLOT = Slot("s:r000b0k3a1", "s:c1-text-default", "measure", 0)
