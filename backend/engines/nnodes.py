@@ -13,6 +13,7 @@ from pathlib import Path
 from backend.engines.nodes_server import NodesServer
 from backend.engines.rank import Place, Rank
 from backend.engines.vllm_command import QUIET_ENV, options
+from backend.measure import nccl
 from backend.spec import SweepSpec
 from backend.spec_nodes import Node
 
@@ -29,7 +30,8 @@ def serve(spec: SweepSpec, node: Node, k: int) -> list[str]:
 
 def environment(spec: SweepSpec, node: Node) -> dict[str, str]:
     """What is set on a node: the spec's, then what names this node's links, then its own."""
-    return {**QUIET_ENV, **spec.server.env, **node.network_env()}
+    told = {"NCCL_DEBUG": "INFO"} if spec.nodes.roce else {}  # then its log says which network it uses
+    return {**QUIET_ENV, **told, **spec.server.env, **node.network_env()}
 
 
 def place_on(node: Node, lease_path: Path) -> Place:
@@ -78,4 +80,4 @@ class NnodesEngine:
             )
             for number, node in enumerate(self._spec.node)
         ]
-        return NodesServer(self._spec, k, ranks, lease_path)
+        return NodesServer(self._spec, k, ranks, lease_path, nccl.check_logs if self._spec.nodes.roce else None)

@@ -12,6 +12,7 @@ from pathlib import Path
 from backend.engines.nnodes import environment, log_of, place_on, serve
 from backend.engines.nodes_server import NodesServer
 from backend.engines.rank import Rank
+from backend.measure import nccl
 from backend.spec import SweepSpec
 
 
@@ -43,4 +44,4 @@ class RayEngine:
             )
             for number, node in enumerate(self._spec.node)
         ]
-        return NodesServer(self._spec, k, ranks, lease_path)
+        return NodesServer(self._spec, k, ranks, lease_path, nccl.check_logs if self._spec.nodes.roce else None)

@@ -7,7 +7,8 @@ each, "... [send] via NET/IB/0"; with sockets "NET/Socket" in the same places.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 from backend.errors import RunFailed
@@ -23,6 +24,11 @@ def transport(log: str) -> Literal["IB", "Socket"] | None:
     """What NCCL uses by a server's log; Socket as soon as one line says so, None where it says nothing."""
     seen = {first or second for first, second in USED.findall(log)}
     return "Socket" if "Socket" in seen else "IB" if "IB" in seen else None
+
+
+def check_logs(paths: Sequence[Path]) -> None:
+    """`require_ib` of every rank's log file. Raises RunFailed(kind="transport")."""
+    require_ib({path.stem: path.read_text(errors="replace") if path.is_file() else "" for path in paths})
 
 
 def require_ib(logs: Mapping[str, str]) -> None:
