@@ -15,13 +15,15 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
+from backend.analysis.accepted_lengths import AcceptedLengths, accepted_lengths, reported_lengths
 from backend.analysis.categories import compare_categories
 from backend.analysis.compare import compare_cell
 from backend.analysis.comparison import Comparison
 from backend.analysis.cycle_model import CycleFit, fit_cycle
+from backend.analysis.depth_effect import DepthEffect, depth_effects
 from backend.analysis.energy import with_energy
 from backend.analysis.summary import KSummary, summarise
-from backend.store import catalogue, paths, queries
+from backend.store import catalogue, paths, queries, queries_acceptance
 
 Key = tuple[str, int, int]
 
@@ -93,6 +95,18 @@ class Snapshot:
     def cycle_fit(self, sweep: str, cell_id: str) -> CycleFit:
         """The cycle model of one cell, all windows."""
         return _cycle_fit(self.key, sweep, cell_id)
+
+    def accepted(self, sweep: str, cell_id: str) -> list[AcceptedLengths]:
+        """Rates by draft position and accepted lengths of every drafted depth, shallow first."""
+        return _accepted(self.key, sweep, cell_id)
+
+    def matchable_depths(self, sweep: str, cell_id: str) -> list[int]:
+        """Depths of which every step is stored, so that their starts can be compared."""
+        return [found.k for found in self.accepted(sweep, cell_id) if found.drafted_steps is not None]
+
+    def depth_effects(self, sweep: str, cell_id: str, against: int, phase: str) -> list[DepthEffect]:
+        """Every depth less `against` on equal starts; phase "measure" or "forced"; empty where there are no steps."""
+        return _depth_effects(self.key, sweep, cell_id, against, phase)
 
     def tables(self) -> pd.DataFrame:
         """A row a table or view."""
@@ -174,6 +188,21 @@ def _categories(key: Key, sweep: str, cell_id: str) -> dict[str, Comparison]:
 @st.cache_data(max_entries=32, show_spinner=False)
 def _cycle_fit(key: Key, sweep: str, cell_id: str) -> CycleFit:
     return fit_cycle(queries.run_cells(_connection(key), sweep, cell_id), study=True)
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _accepted(key: Key, sweep: str, cell_id: str) -> list[AcceptedLengths]:
+    con = _connection(key)
+    found = accepted_lengths(queries_acceptance.accepted_lengths(con, sweep, cell_id=cell_id))
+    return found or reported_lengths(queries.positions(con, sweep, cell_id))
+
+
+@st.cache_data(max_entries=32, show_spinner="Matching starts")
+def _depth_effects(key: Key, sweep: str, cell_id: str, against: int, phase: str) -> list[DepthEffect]:
+    con = _connection(key)
+    starts = queries_acceptance.starts(con, sweep, phase=phase, cell_id=cell_id)
+    outputs = queries_acceptance.outputs(con, sweep, phase=phase, cell_id=cell_id)
+    return depth_effects(starts, outputs, queries.cells(con, sweep), against=against, phase=phase)
 
 
 @st.cache_data(max_entries=4, show_spinner=False)

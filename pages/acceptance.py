@@ -1,0 +1,215 @@
+"""Acceptance: how many drafts survive at which position, and whether depth itself changes that."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from backend.analysis.depth_effect import REMAINDER, DepthEffect
+from backend.analysis.depth_words import effect_words
+from backend.charts import Axis
+from backend.charts import acceptance as drawn
+from pages.parts import frame, link, show, terms
+
+RATES = {  # attribute of PositionRates -> (axis, what it is)
+    "survival": (Axis("Survival", "1", 3), "Drafts accepted at the position, over the steps that carried a draft."),
+    "conditional": (Axis("Conditional acceptance", "1", 3), "Survival over the survival of the position before."),
+    "per_drafted": (Axis("Acceptance where drafted", "1", 3), "Accepted over the steps that drafted the position."),
+}
+LENGTH = Axis("Acceptance length", "tokens", 3)
+SHARE = Axis("Share of drafted steps", "1", 3)
+EFFECT = Axis("Difference of survival", "1", 3)
+ON_SHARED, RAW, ON_FORCED = "on shared starts", "raw, over all steps", "on forced starts"
+NO_STEPS = (
+    "What each step drafted and accepted is not stored for this cell, so depths cannot be compared on equal starts."
+)
+
+view = frame.open_page("Acceptance")
+frame.source_badge(view.sweep)
+cell_id = frame.choose_cell(view)
+if cell_id is None:
+    frame.no_figures(view)
+depths = {found.k: found for found in view.snapshot.accepted(view.name, cell_id)}
+if not depths:
+    st.info(
+        "No acceptance by draft position is known here: no depth above 0 was measured, or the engine did not report "
+        "what its steps accepted."
+    )
+    st.stop()
+
+left, right = st.columns(2)
+with left:
+    rate = link.one("rate", "Rate", list(RATES), "survival", words=lambda name: RATES[name][0].label)
+with right:
+    names = [str(k) for k in depths]
+    chosen = link.some("k", "Depths K", names, names)
+axis, meaning = RATES[rate]
+points = pd.DataFrame(
+    [
+        terms.estimate_row(getattr(position, rate), k=k, position=position.position)
+        for k, found in depths.items()
+        for position in found.positions
+    ]
+)
+shown = points[points["k"].astype(str).isin(chosen)]
+st.caption(f"{axis.label}: {meaning} Positions count from 0.")
+if shown["value"].isna().all():
+    st.info("Choose at least one depth." if shown.empty else f"{axis.label} is not known: {shown['reason'].iloc[0]}.")
+else:
+    first = shown[(shown["position"] == 0) & shown["value"].notna()]
+    told = "; ".join(f"K={int(p['k'])}: {axis.words(p['value'], p['low'], p['high'])}" for _, p in first.iterrows())
+    lines, heat = st.columns([3, 2], gap="medium")
+    with lines:
+        show.chart(
+            drawn.position_lines(shown, axis),
+            f"{axis.label} by draft position. At position 0: {told or 'not known'}. The table has every figure.",
+            key="lines",
+        )
+    with heat:
+        show.chart(
+            drawn.rate_heat_map(shown, axis),
+            f"{axis.label} by depth K and draft position, the figures of the table as a map.",
+            key="heat",
+        )
+
+with st.expander("Every rate as a table"):
+    show.table(
+        pd.DataFrame(
+            [
+                {
+                    "K": k,
+                    "Position": position.position,
+                    **{shape.label: terms.figure(getattr(position, name), shape) for name, (shape, _) in RATES.items()},
+                    "n": "" if position.survival.n is None else f"{position.survival.n:g}",
+                    "Why no interval": position.survival.reason or "",
+                }
+                for k, found in depths.items()
+                for position in found.positions
+            ]
+        ),
+        "Survival, conditional and per-drafted rates of every depth and position",
+    )
+    st.caption("95% intervals in brackets, over prompts (n): greedy repeats of a prompt are copies, not observations.")
+
+counted = {k: found for k, found in depths.items() if found.lengths}
+st.header("How many drafts a step accepts", anchor=False)
+if counted:
+    deep = int(link.one("length", "Depth", [str(k) for k in counted], str(max(counted)), words=lambda k: f"K={k}"))
+    found = counted[deep]
+    rows = pd.DataFrame([terms.estimate_row(share, k=deep, accepted=j) for j, share in enumerate(found.lengths)])
+    shares = "; ".join(f"{j}: {SHARE.words(share.value)}" for j, share in enumerate(found.lengths))
+    show.chart(
+        drawn.length_histogram(rows, SHARE), f"Share of steps by accepted drafts at K={deep}. {shares}", key="hist"
+    )
+    length = found.acceptance_length
+    st.caption(
+        f"Acceptance length {LENGTH.words(length.value, length.low, length.high)}: 1 + accepted drafts per drafted "
+        f"step, over {terms.plural(found.drafted_steps, 'step')} of {terms.plural(length.n, 'prompt')}."
+    )
+else:
+    lengths = "; ".join(
+        f"K={k}: {LENGTH.words(found.acceptance_length.value)}"
+        for k, found in depths.items()
+        if found.acceptance_length.value is not None
+    )
+    st.info(f"Only rates were reported, not steps. Acceptance length: {lengths or 'not known'}.")
+
+st.header("Does depth itself change acceptance?", anchor=False)
+st.markdown(
+    "A deeper draft takes longer strides, so its steps start at other places, and rates over all steps compare "
+    "different starts. Only on **shared starts** (the same prompt, the same tokens emitted before) is a difference an "
+    "effect of depth; what is left of the raw difference is " + REMAINDER + "."
+)
+measured = view.snapshot.matchable_depths(view.name, cell_id)
+if len(measured) < 2:
+    st.info(NO_STEPS if not measured else f"Only K={measured[0]} drafted here: there is no second depth to compare.")
+    st.stop()
+left, right = st.columns(2)
+with left:
+    base = int(
+        link.one("against", "Compared with", [str(k) for k in measured], str(measured[0]), words=lambda k: f"K={k}")
+    )
+with right:
+    places = [str(i) for i in range(min(base, max(k for k in measured if k != base)))]
+    at = int(link.one("position", "Draft position", places, "0"))
+effects = view.snapshot.depth_effects(view.name, cell_id, base, "measure")
+forced = view.snapshot.depth_effects(view.name, cell_id, base, "forced")
+
+
+def series(name: str, which: str, found: list[DepthEffect]) -> list[dict[str, object]]:
+    """One difference of every depth that drafts the position."""
+    return [
+        terms.estimate_row(getattr(effect.positions[at], which), k=effect.k, series=name)
+        for effect in found
+        if at < len(effect.positions)
+    ]
+
+
+marks = pd.DataFrame(
+    series(ON_SHARED, "difference", effects) + series(ON_FORCED, "difference", forced) + series(RAW, "raw", effects)
+)
+words = effect_words(effects, at)
+if marks["value"].notna().any():
+    show.chart(
+        drawn.depth_effects(marks.dropna(subset=["value"]), EFFECT, [ON_SHARED, ON_FORCED, RAW]),
+        f"Survival at position {at} less that of K={base}, on shared starts and over all steps. {' '.join(words[:1])}",
+        key="effect",
+    )
+st.markdown("\n".join(f"- {sentence}" for sentence in words))
+show.table(
+    pd.DataFrame(
+        [
+            {
+                "K": effect.k,
+                "Shared starts": place.shared_starts,
+                "of them differ": place.discordant_starts,
+                "Difference on them": terms.figure(place.difference, EFFECT),
+                "Raw difference": terms.figure(place.raw, EFFECT),
+                "Remainder": terms.figure(place.remainder, EFFECT),
+                "Shared, of K's starts": terms.figure(effect.shared_share, SHARE),
+                f"Shared, of K={base}'s": terms.figure(effect.shared_share_against, SHARE),
+                "n": "" if place.difference.n is None else f"{place.difference.n:g}",
+            }
+            for effect in effects
+            for place in effect.positions[at : at + 1]
+        ]
+    ),
+    f"Difference of survival at position {at} against K={base}, with its parts",
+)
+st.caption(
+    f"Remainder: {REMAINDER}. A start counts once, whatever its repeats. Where no shared start differs, the interval "
+    "is what that many prompts (n) can exclude at 95%. Words follow a sign-flip test over prompts, adjusted for all "
+    "depths and positions (Holm)."
+)
+
+st.subheader("Forced starts", anchor=False)
+if not forced:
+    st.caption(
+        "This sweep has none. With `[forced]` in its specification, prefixes of recorded outputs are replayed at every "
+        "depth after the measurement, so that every start is shared."
+    )
+else:
+    st.caption(
+        "Prefixes of recorded outputs, replayed at every depth: every start is shared, so nothing is composition."
+    )
+    st.markdown("\n".join(f"- {sentence}" for sentence in effect_words(forced, at)))
+    show.table(
+        pd.DataFrame(
+            [
+                {
+                    "K": effect.k,
+                    "Forced starts": place.shared_starts,
+                    "of them differ": place.discordant_starts,
+                    f"Survival at K={base}": ""
+                    if place.survival_shared_against is None
+                    else f"{place.survival_shared_against:.3f}",
+                    "Survival at K": "" if place.survival_shared is None else f"{place.survival_shared:.3f}",
+                    "Difference": terms.figure(place.difference, EFFECT),
+                    "n": "" if place.difference.n is None else f"{place.difference.n:g}",
+                }
+                for effect in forced
+                for place in effect.positions[at : at + 1]
+            ]
+        ),
+        f"Difference of survival at position {at} against K={base} on forced starts",
+    )
