@@ -6,6 +6,7 @@ transparent and text carries no colour, so that the page's theme, light or dark,
 at least 3:1 contrast on both, and each series has its own marker and dash, for readers who do not tell colours apart.
 """
 
+from backend.charts.columns import LOOKS, two_columns
 from backend.charts.cycle import cycle_fit, drift, residuals
 from backend.charts.depth import depth_curve
 from backend.charts.order import STATUS, run_order
@@ -13,6 +14,7 @@ from backend.charts.style import COLOURS, NEUTRAL, Axis, depth_names
 
 __all__ = [
     "COLOURS",
+    "LOOKS",
     "NEUTRAL",
     "STATUS",
     "Axis",
@@ -22,4 +24,5 @@ __all__ = [
     "drift",
     "residuals",
     "run_order",
+    "two_columns",
 ]

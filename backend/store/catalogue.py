@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import json
-from typing import Literal
-
 import pandas as pd
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 
 from backend.errors import Refused
 from backend.store.connection import NAME, Connection, arrow, frame
+from backend.store.files import FORMATS, encode
 
-Format = Literal["csv", "parquet", "json"]
-FORMATS: tuple[Format, ...] = ("csv", "parquet", "json")
+__all__ = ["FORMATS", "columns", "export", "snapshot_info", "table", "tables"]
 
 
 def snapshot_info(con: Connection) -> dict[str, object]:
@@ -60,19 +53,9 @@ def export(con: Connection, name: str, fmt: str) -> bytes:
 
     Raises Refused for an unknown table or format.
     """
-    if fmt not in FORMATS:
-        raise Refused(f"unknown format {fmt!r}", fix=f"valid are {', '.join(FORMATS)}")
-    lists = columns(con, name).query("type.str.endswith('[]')")["name"]
-    shown = f" REPLACE ({', '.join(f'to_json({_quoted(c)}) AS {_quoted(c)}' for c in lists)})" if len(lists) else ""
-    rows = arrow(con, f"SELECT *{shown if fmt == 'csv' else ''} FROM {_quoted(name)}")
-    buffer = io.BytesIO()
-    if fmt == "csv":
-        pa.csv.write_csv(rows, buffer)
-    elif fmt == "parquet":
-        pa.parquet.write_table(rows, buffer)
-    else:
-        buffer.write(json.dumps(rows.to_pylist(), ensure_ascii=False).encode())
-    return buffer.getvalue()
+    lists = list(columns(con, name).query("type.str.endswith('[]')")["name"]) if fmt == "csv" else []
+    shown = f" REPLACE ({', '.join(f'to_json({_quoted(c)}) AS {_quoted(c)}' for c in lists)})" if lists else ""
+    return encode(arrow(con, f"SELECT *{shown} FROM {_quoted(_known(con, name))}"), fmt)
 
 
 def _known(con: Connection, name: str) -> str:

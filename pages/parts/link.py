@@ -45,7 +45,7 @@ def one(key: str, label: str, options: Sequence[str], default: str, *, words: Ca
     """A choice of one."""
     said = st.query_params.get(key)
     chosen = said if said in options else default
-    _keep(key, said if said in options else None)
+    keep(key, said if said in options else None)
     st.session_state[key] = chosen
     st.selectbox(label, options, key=key, format_func=words, on_change=_one_to_link, args=(key,))
     return chosen
@@ -62,7 +62,7 @@ def some(
     """A choice of several: `key=a,b`, `key=all` or `key=none`. No option may hold a comma."""
     said = st.query_params.get(key, "")
     chosen = list(options) if said == ALL else [part for part in said.split(",") if part in options]
-    _keep(key, said if chosen or said == NONE else None)
+    keep(key, said if chosen or said == NONE else None)
     if not chosen and said != NONE:
         chosen = list(default)
     st.session_state[key] = chosen
@@ -70,7 +70,8 @@ def some(
     return chosen
 
 
-def _keep(key: str, said: str | None) -> None:
+def keep(key: str, said: str | None) -> None:
+    """Remember what a page's link said, for the menu's link back to it; None forgets."""
     if said is None:
         st.session_state.pop(f"kept:{key}", None)
     else:

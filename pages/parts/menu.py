@@ -31,8 +31,10 @@ class Page:
 MENU = (
     Page("overview", "Overview", ("cell",)),
     Page("compare", "Compare K", ("metric", "with", "k", "cells", "cell", "base")),
+    Page("acceptance", "Acceptance", ("cell", "rate", "k", "length", "against", "position")),
     Page("cycle", "Cycle fit", ("cell", "window")),
     Page("runs", "Runs", ("run",)),
+    Page("sql", "SQL", ("sql", "table", "x", "y", "as")),
     Page("data", "Data", ("table",), chart=False),
     Page("live", "Live"),
 )
