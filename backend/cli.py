@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from backend import cli_acceptance, cli_import, cli_read, cli_worker, preflight, publish
+from backend import cli_acceptance, cli_import, cli_plan, cli_read, cli_worker, preflight, publish
 from backend.engines import engine_for
 from backend.errors import Refused, SoundingError
 from backend.schedule import plan
@@ -116,7 +116,13 @@ def _data_dir(given: Path | None, spec: SweepSpec | None = None) -> Path:
     return paths.data_directory(given or (spec.data_dir if spec is not None else None))
 
 
-for command in (*cli_read.COMMANDS, *cli_acceptance.COMMANDS, cli_import.import_command, *cli_worker.COMMANDS):
+for command in (
+    *cli_read.COMMANDS,
+    *cli_acceptance.COMMANDS,
+    *cli_plan.COMMANDS,
+    cli_import.import_command,
+    *cli_worker.COMMANDS,
+):
     cli.add_command(command)
 
 
