@@ -31,7 +31,7 @@ def test_a_sweep_without_a_depth_effect(quick_sweep: Path) -> None:
     assert position["raw"]["value"] == pytest.approx(position["remainder"]["value"])
     assert "depth_effect_forced" not in answer  # no forced starts were asked for
     said = run("quick", "--against", "1", db=quick_sweep / "results.duckdb").stdout
-    assert "shared starts of 4 prompts agree" in said
+    assert "agree on all shared starts" in said
     assert "composition, or effect on unshared starts" in said
 
 

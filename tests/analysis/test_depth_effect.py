@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from backend.analysis.depth_effect import REMAINDER, DepthEffect, depth_effects, sign_flip_p
+from backend.analysis.depth_words import effect_words
 from backend.analysis.matching import COLUMNS
 from backend.simulate import simulate
 from backend.store import queries, queries_acceptance
@@ -215,3 +216,22 @@ def test_composition_is_not_called_poisoning() -> None:
     noisy = shares(MatchedTruth(passage_sd=2.0, numeric_noise=0.02), 200, draws=600)
     assert noisy["poisoning"] <= 0.05
     assert noisy["gain"] <= 0.05
+
+
+def test_words_are_what_the_figures_say(demo: dict[int, list[DepthEffect]]) -> None:
+    (sentence,) = effect_words(demo[1])
+    assert sentence.startswith(
+        "Position 0: K=2, 3, 4, 5, 6 and 7 and K=1 agree on all shared starts (503 to 793 starts"
+    )
+    assert "more than 0.117 either way is excluded" in sentence
+    assert sentence.endswith("(-0.060 to -0.016) is composition, or effect on unshared starts.")
+    assert "poison" not in " ".join(effect_words(demo[1]) + effect_words(demo[3], 2))
+    planted = MatchedSweeps(MatchedTruth(effect=0.15), 1)
+    found = depth_effects(planted.starts(0), NO_OUTPUTS, CELLS, against=1, draws=500)
+    (said,) = effect_words(found)
+    assert "drafting 3 deep poisons this position" in said
+    assert f"{found[0].positions[0].difference.value:.3f}" in said
+    sampled = depth_effects(planted.starts(0), NO_OUTPUTS, CELLS.assign(temperature=1.0), against=1, draws=500)
+    assert effect_words(sampled) == [
+        "Starts cannot be compared: sampled at temperature 1: depths are compared on equal starts only when greedy."
+    ]
