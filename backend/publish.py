@@ -16,13 +16,14 @@ import pandas as pd
 
 from backend.analysis.checks import COMPARES_RUNS, run_checks
 from backend.analysis.checks_counters import counter_findings
+from backend.analysis.checks_nodes import canary_findings, clock_findings
 from backend.analysis.checks_requests import request_findings
 from backend.analysis.energy import with_energy
 from backend.analysis.summary import headline_estimates
 from backend.errors import Refused
 from backend.measure import environment
-from backend.records import Counter, Finding, Record, Request, Run
-from backend.store import queries
+from backend.records import Canary, Counter, Environment, Finding, PowerSample, Record, Request, Run
+from backend.store import queries, queries_nodes
 from backend.store.connection import small_copy
 from backend.store.database import EstimateRow, Store
 from backend.store.paths import BUNDLED, BUNDLED_SNAPSHOT, REPOSITORY
@@ -82,10 +83,12 @@ def adopt(journals: Path) -> None:
         (target / file.name).write_text(text, encoding="utf-8")
 
 
-def findings_of_run(run: Run, kept: Sequence[Record]) -> list[Finding]:
-    """What the checks that need one run alone find in its records: counters, clocks, token accounting."""
-    requests = pd.DataFrame([asdict(record) for record in kept if isinstance(record, Request)])
-    counters = pd.DataFrame([asdict(record) for record in kept if isinstance(record, Counter)])
+def findings_of_run(run: Run, kept: Sequence[Record], canary_history: pd.DataFrame | None = None) -> list[Finding]:
+    """What the checks that need one run alone find in its records: counters, clocks, token accounting, its nodes.
+
+    `canary_history`: canaries of earlier runs on these nodes.
+    """
+    requests, counters = _table(kept, Request), _table(kept, Counter)
     if requests.empty:
         return []
     cells = pd.DataFrame(
@@ -94,7 +97,17 @@ def findings_of_run(run: Run, kept: Sequence[Record]) -> list[Finding]:
     found = request_findings(cells, requests, run.sweep)
     if not counters.empty:
         found += counter_findings(cells, counters, requests, run.sweep)
+    canaries, power, environment = _table(kept, Canary), _table(kept, PowerSample), _table(kept, Environment)
+    if not canaries.empty:
+        found += canary_findings(canaries, run.sweep, canary_history)
+    if not power.empty and not environment.empty:
+        found += clock_findings(power, environment, requests, run.sweep)
     return found
+
+
+def _table(kept: Sequence[Record], kind: type[Record]) -> pd.DataFrame:
+    """The records of one class as a table; of those with one key the last counts where it matters (facts)."""
+    return pd.DataFrame([asdict(record) for record in kept if isinstance(record, kind)])
 
 
 def _findings(con: queries.Connection, sweep: str) -> list[Finding]:
@@ -106,6 +119,8 @@ def _findings(con: queries.Connection, sweep: str) -> list[Finding]:
         canary=queries.canaries(con, sweep),
         positions=queries.positions(con, sweep),
         power=queries.power_samples(con, sweep),
+        environment=queries.environment(con, sweep),
+        canary_history=queries_nodes.canary_history(con),
     )
 
 

@@ -28,6 +28,7 @@ from backend.resume import History, read_history, write_head
 from backend.run import Means, begun, carry_out
 from backend.schedule import PlannedRun, plan
 from backend.spec import SweepSpec
+from backend.store import queries_nodes
 from backend.store.database import Store
 
 LEASE_FILE = "server.json"
@@ -215,7 +216,9 @@ class _Loop:
 
     def _judge(self, run: Run) -> tuple[list[Finding], Run]:
         """What the checks find in a finished run; K-blind evidence takes it out of fits, and it is repeated."""
-        found = publish.findings_of_run(run, self._kept)
+        with self.store.reading() as con:
+            history = queries_nodes.canary_history(con)
+        found = publish.findings_of_run(run, self._kept, history)
         seen = [record for record in self._kept if isinstance(record, Finding)]  # of server and nodes, kept already
         reason = exclusions([*found, *seen]).get(run.run_id)
         if reason is not None:

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 import pandas as pd
 
 from backend.analysis.checks_counters import counter_findings
+from backend.analysis.checks_nodes import canary_findings, clock_findings
 from backend.analysis.checks_power import power_findings
-from backend.analysis.checks_requests import canary_findings, position_findings, request_findings
+from backend.analysis.checks_requests import position_findings, request_findings
 from backend.analysis.checks_runs import run_findings
 from backend.analysis.selection import by_cell
 from backend.records import Finding
@@ -27,6 +28,8 @@ EXCLUDES = frozenset(
         "clocks-disagree",
         "canary-changed",
         "canary-slow",
+        "clocks-stuck",
+        "clocks-throttled",
         "counters-disagree",
         "rate-identity",
         "token-accounting",
@@ -46,6 +49,8 @@ def run_checks(
     canary: pd.DataFrame | None = None,
     positions: pd.DataFrame | None = None,
     power: pd.DataFrame | None = None,
+    environment: pd.DataFrame | None = None,
+    canary_history: pd.DataFrame | None = None,
 ) -> list[Finding]:
     """All findings of one sweep, from the view run_cell and the tables that are there; one per key, sorted."""
     found: list[Finding] = []
@@ -55,11 +60,13 @@ def run_checks(
     if counters is not None and len(counters):
         found += counter_findings(run_cell, counters, requests, sweep)
     if canary is not None and len(canary):
-        found += canary_findings(canary, sweep)
+        found += canary_findings(canary, sweep, canary_history)
     if positions is not None and len(positions):
         found += position_findings(run_cell, positions, sweep)
     if power is not None and len(power) and requests is not None:
         found += power_findings(power, requests, sweep)
+        if environment is not None and len(environment):
+            found += clock_findings(power, environment, requests, sweep)
     for _, cell in by_cell(run_cell):
         found += run_findings(cell, sweep)
     unique = {(f.sweep, f.run_id, f.cell_id, f.code): f for f in found}

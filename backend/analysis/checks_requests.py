@@ -1,4 +1,4 @@
-"""Checks on single requests, canaries and published rates: token accounting, impossible counts, clocks."""
+"""Checks on single requests and published rates: token accounting, impossible counts, clocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from backend.analysis.selection import numbers
 from backend.records import Finding, Severity
 
 CLOCK_SHARE, CLOCK_S = 0.02, 0.008  # client against engine clock: quiet 4-8 ms, starved 9-25 ms were seen
-CANARY_SHARE = 0.10
 ROUNDING_TOKENS = 0.01  # published rates have 3 decimals, lengths 2
 
 
@@ -139,45 +138,6 @@ def _clocks(rows: pd.DataFrame, sweep: str) -> list[Finding]:
                     action,
                 )
             )
-    return out
-
-
-def canary_findings(canary: pd.DataFrame, sweep: str) -> list[Finding]:
-    """A canary that changed during a run, or is slower than the sweep's median of its node and kind, by over 10%."""
-    out = []
-    timed = canary.assign(duration_s=numbers(canary, "duration_s")).dropna(subset=["duration_s"])
-    for (node, kind), rows in timed.groupby(["node", "kind"], sort=True):
-        usual = float(rows["duration_s"].median())
-        for run_id, pair in rows.groupby("run_id", sort=True):
-            by_moment = pair.set_index("moment")["duration_s"]
-            place = (sweep, str(run_id), "")
-            slow = float(by_moment.max()) / usual - 1
-            if slow > CANARY_SHARE and rows["run_id"].nunique() >= 3:
-                out.append(
-                    Finding(
-                        *place,
-                        "canary-slow",
-                        "error",
-                        100 * slow,
-                        "%",
-                        f"the {kind} canary on {node} took {100 * slow:.0f}% longer than in the median run",
-                        "look for a hidden machine state (clocks, power delivery, other load), then repeat the run",
-                    )
-                )
-            if {"before", "after"} <= set(by_moment.index):
-                change = float(by_moment["after"] / by_moment["before"]) - 1
-                if abs(change) > CANARY_SHARE:
-                    out.append(
-                        Finding(
-                            *place,
-                            "canary-changed",
-                            "error",
-                            100 * change,
-                            "%",
-                            f"the {kind} canary on {node} changed by {100 * change:+.0f}% during the run",
-                            "the machine changed its state while measuring: repeat the run",
-                        )
-                    )
     return out
 
 
