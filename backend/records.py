@@ -1,13 +1,12 @@
 """What was measured: frozen records, one class a table, one field a column, units in the names.
 
 The journal writes them as JSON lines, the store inserts them by name. None means "not measured" and is
-never replaced by 0. `steps_of` is the one place that turns a request's per-step arrays into rows.
+never replaced by 0. `derived.py` turns the arrays of a request into the rows of tables `step` and `stage_time`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -121,23 +120,6 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One drafted verify step of a request; derived from `Request` by `steps_of`. Key: request_id, step_index.
-
-    start_token_index: output tokens emitted before this step (>= 1: prefill emits the first);
-    prefix_hash: of prompt id and those tokens, equal between arms when their prefixes are equal. Both None
-    where undrafted steps in between make the start unknown.
-    """
-
-    request_id: str
-    step_index: int
-    start_token_index: int | None
-    prefix_hash: str | None
-    drafted_tokens: int
-    accepted_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class Counter:
     """A /metrics sample before and after a span. Key: run_id, cell_id, phase, span, name, labels.
 
@@ -158,22 +140,25 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
-class StageTime:
-    """A timed stage of one step inside the engine (INSTRUMENT only).
+class StageTimes:
+    """What one rank's probe recorded of one request (INSTRUMENT only), columnar. Key: request_id, rank.
 
-    Key: run_id, cell_id, rank, request_index, step_index, stage, position.
+    Column c is stages[c] at draft position positions[c] (-1: none); durations_us[s][c] is its time in step s, None
+    where it did not run. The rows are engine steps from `first_step` on; step 0 is the prefill's last, 1, 2, ... are
+    the decode steps. Stages are exclusive: none contains time of another.
     """
 
     run_id: str
     cell_id: str
-    request_id: str | None
-    rank: int
+    request_id: str
     request_index: int
-    step_index: int
-    stage: str
-    position: int  # draft position; -1 for a stage without one
-    duration_s: float
-    source: str  # "cuda_event" | "perf_counter"
+    rank: int
+    source: Literal["cuda_event", "perf_counter"]
+    truncated: bool  # the probe's memory bound was reached: later steps are missing
+    first_step: int
+    stages: tuple[str, ...]
+    positions: tuple[int, ...]
+    durations_us: tuple[tuple[float | None, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +247,7 @@ Record = (
     | Run
     | Request
     | Counter
-    | StageTime
+    | StageTimes
     | PowerSample
     | Canary
     | Environment
@@ -275,20 +260,3 @@ Record = (
 def token_hash(prompt_id: str, tokens: tuple[int, ...]) -> str:
     """Hash of a prompt's id and the tokens emitted so far; 16 hex digits of BLAKE2b."""
     return hashlib.blake2b(f"{prompt_id}|{','.join(map(str, tokens))}".encode(), digest_size=8).hexdigest()
-
-
-def steps_of(request: Request) -> Iterator[Step]:
-    """The drafted steps of a request as rows. Nothing for K=0 or where per-step arrays were not reported."""
-    if request.step_drafted is None or request.step_accepted is None:
-        return
-    every_step_drafted = request.steps is not None and request.steps == request.drafted_steps
-    tokens = request.token_ids if every_step_drafted else None
-    running = hashlib.blake2b(f"{request.prompt_id}|".encode(), digest_size=8)  # `token_hash`, grown step by step
-    start, hashed = 1, 0  # the prefill emitted token 0
-    for index, (drafted, accepted) in enumerate(zip(request.step_drafted, request.step_accepted, strict=True)):
-        if tokens is not None and tokens[hashed:start]:
-            running.update((("," if hashed else "") + ",".join(map(str, tokens[hashed:start]))).encode())
-            hashed = min(start, len(tokens))
-        prefix = running.hexdigest() if tokens is not None else None
-        yield Step(request.request_id, index, start if every_step_drafted else None, prefix, drafted, accepted)
-        start += accepted + 1

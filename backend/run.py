@@ -1,4 +1,4 @@
-"""One run: launch one depth, wait ready, warm up, MEASURE every cell, stop, verify released. All of it as records.
+"""One run: launch one depth, wait ready, warm up, MEASURE and time every cell, stop, verify released: all as records.
 
 A failure is a Run with its reason and a Failure with the last log lines; it never raises past this module, except for
 an interruption and for a journal that cannot be written. However a run ends, no server of it is left.
@@ -19,6 +19,7 @@ from backend.interrupt import Signals
 from backend.measure import environment
 from backend.measure.cell import Bench, measure, prompt_ids, warm_up
 from backend.measure.client import Client
+from backend.measure.instrument import instrument
 from backend.measure.workload import Prompt
 from backend.progress import ProgressFile
 from backend.records import Failure, Finding, Record, Run
@@ -206,7 +207,10 @@ def _measure_cells(means: Means, planned: PlannedRun, run: Run, server: Server, 
         for cell in planned.cells:
             ids = prompt_ids(bench, cell)
             warm_up(bench, cell, ids)
-            measure(bench, cell, ids, planned.seed)
+            if not spec.timing.alone:
+                measure(bench, cell, ids, planned.seed)
+            if planned.role == "arm":
+                instrument(bench, cell, ids, planned.seed)
     if not server.alive():
         raise RunFailed("the server ended while it was measured", kind="died")
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.derived import steps_of
 from backend.measure.observe import Slot, unanswered
 from backend.measure.workload import Prompt
-from backend.records import Request, steps_of, token_hash
+from backend.records import Request, token_hash
 
 EMPTY = unanswered(Slot("s:r", "s:c", "measure", 0), Prompt("p", None, "x"), 0.0, "none")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.records import Request, Run, steps_of
+from backend.derived import steps_of
+from backend.records import Request, Run
 from backend.simulate import simulate
 from backend.store import queries
 from backend.store.connection import open_snapshot

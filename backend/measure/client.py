@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,13 @@ class Client:
             return str(self.http.get("/version").raise_for_status().json()["version"])
         except (httpx.HTTPError, KeyError, ValueError):
             return None
+
+    def collective_rpc(self, method: str, arguments: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Call a method of the worker extension on every rank (vLLM's development endpoint); an answer a rank."""
+        results = self._json("/collective_rpc", {"method": method, "args": list(arguments)}).get("results")
+        if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
+            raise RunFailed(f"{method} gave no object for every rank", kind="http", where="/collective_rpc")
+        return results
 
     def ask(self, path: str, body: dict[str, Any]) -> Answer:
         """One request without streaming."""

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from backend.derived import StageTime, Step, stage_rows_of, steps_of
 from backend.errors import StoreError
-from backend.records import Cell, Finding, Record, Request, Run, Step, Sweep, steps_of
+from backend.records import Cell, Finding, Record, Request, Run, StageTimes, Sweep
 from backend.store import journal
 from backend.store.connection import Connection, transaction
 from backend.store.schema import KEYS, arrow_table, table_of
@@ -101,6 +102,9 @@ def _take_in_sweep(con: Connection, sweep: str, files: list[_File]) -> int:
         counts.append((file, len(records)))
     with transaction(con):
         for cls, rows in by_class.items():
+            if cls is StageTimes:
+                _insert_stage_times(con, rows)
+                continue
             table = arrow_table(cls, rows)
             insert(con, table_of(cls), table)
             if cls is Request:
@@ -130,6 +134,18 @@ def _insert_steps(con: Connection, requests: pa.Table, rows: list[Record]) -> No
     finally:
         con.unregister("incoming_requests")
     insert(con, "step", arrow_table(Step, steps))
+
+
+def _insert_stage_times(con: Connection, rows: list[Record]) -> None:
+    """The stages of these requests in place of any they had before (the table has no key of its own: see 0006)."""
+    latest = {(row.request_id, row.rank): row for row in rows if isinstance(row, StageTimes)}
+    table = arrow_table(StageTime, (stage for row in latest.values() for stage in stage_rows_of(row)))
+    con.register("incoming_stages", table)
+    try:
+        con.execute("DELETE FROM stage_time WHERE request_id IN (SELECT request_id FROM incoming_stages)")
+        con.execute("INSERT INTO stage_time BY NAME SELECT * FROM incoming_stages")
+    finally:
+        con.unregister("incoming_stages")
 
 
 def insert(con: Connection, table: str, rows: pa.Table) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from backend.errors import StoreError
 from backend.records import Record
-from backend.store.schema import BY_NAME, RECORD_CLASSES, field_types
+from backend.store.schema import BY_NAME, RECORD_CLASSES, field_types, plain_type
 
 Check = Callable[[Any], Any]
 
@@ -73,6 +73,9 @@ def check_for(plain: Any) -> Check:
     origin, arguments = typing.get_origin(plain), typing.get_args(plain)
     if origin is typing.Literal:
         return lambda value: value if value in arguments else refuse(f"one of {', '.join(arguments)}")
+    if origin is tuple and arguments[0] is not int:
+        inner = _optional(arguments[0])
+        return lambda value: tuple(map(inner, value)) if isinstance(value, list | tuple) else refuse("a list")
     if origin is tuple:
         return lambda value: tuple(map(small_integer, value)) if isinstance(value, list | tuple) else refuse("a list")
     if origin is dict:
@@ -82,6 +85,13 @@ def check_for(plain: Any) -> Check:
         )
     by_type: dict[Any, Check] = {int: integer, float: number, bool: truth, str: text}
     return by_type[plain]
+
+
+def _optional(annotation: Any) -> Check:
+    """The check of a list's element, which may be None where its type says so."""
+    plain, optional = plain_type(annotation)
+    check = check_for(plain)
+    return lambda value: None if optional and value is None else check(value)
 
 
 def refuse(expected: str) -> typing.NoReturn:

@@ -7,7 +7,8 @@ from itertools import groupby
 
 import pandas as pd
 
-from backend.records import Counter, PowerSample, Request, Run, steps_of
+from backend.derived import steps_of
+from backend.records import Counter, PowerSample, Request, Run
 from backend.simulate import SimulatedSweep
 
 PUBLISHED = {  # study/published.csv: k -> (decode_tok_s, tokens_per_verify, power_w, tokens_per_joule)

@@ -11,7 +11,8 @@ from backend.analysis.acceptance import acceptance, from_counts, from_histogram
 from backend.analysis.checks import exclusions, run_checks
 from backend.analysis.checks_requests import position_findings
 from backend.analysis.counted import counted_acceptance
-from backend.records import Request, steps_of
+from backend.derived import steps_of
+from backend.records import Request
 
 CELL, RUN = "s:1xtext:w", "s:r000b0k5a1"
 

@@ -16,6 +16,10 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=20),
     bool: st.booleans(),
     tuple[int, ...]: st.lists(SMALL, max_size=5).map(tuple),
+    tuple[str, ...]: st.lists(st.text(max_size=5), max_size=3).map(tuple),
+    tuple[tuple[float | None, ...], ...]: st.lists(
+        st.lists(st.none() | st.floats(allow_nan=False, allow_infinity=False), max_size=3).map(tuple), max_size=3
+    ).map(tuple),
     dict[str, int]: st.dictionaries(st.text(max_size=5), st.integers(-(2**63), 2**63 - 1), max_size=3),
     dict[str, str]: st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3),
 }

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from backend.errors import Refused, StoreError
-from backend.records import Canary, Counter, Environment, Failure, Finding, PowerSample, StageTime
+from backend.records import Canary, Counter, Environment, Failure, Finding, PowerSample, StageTimes
 from backend.store import queries
 from backend.store.connection import Connection, frame, schema_version
 from tests.store.store_samples import CELL, SWEEP, blank, cell, drafted, fill, open_store, reported, request, run, sweep
@@ -40,7 +40,15 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
             blank(Finding, sweep=SWEEP, run_id="s:a", code="error-code", severity="error"),
             blank(Counter, **keyed, phase="measure", span="phase", name="n", after=1.0),
             blank(PowerSample, run_id="s:a", node="n1", t_unix_s=1.0, scope="gpu"),
-            blank(StageTime, **keyed, stage="draft", duration_s=0.001),
+            blank(
+                StageTimes,
+                **keyed,
+                request_id="s:a:q",
+                source="perf_counter",
+                stages=("draft_forward", "verify_forward"),
+                positions=(0, -1),
+                durations_us=((1000.0, None),),
+            ),
             reported("b", "power_w", 44.0),
         )  # fmt: skip
         return store.publish()

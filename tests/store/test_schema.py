@@ -12,13 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backend.records import Step
+from backend.derived import StageTime, Step
+from backend.records import StageTimes
 from backend.store import connection, ingest
 from backend.store.connection import Connection, frame
 from backend.store.schema import KEYS, RECORD_CLASSES, arrow_schema, arrow_table, field_types, table_of
 from tests.store.store_strategies import rows_of
 
-TABLES = (*RECORD_CLASSES, Step)
+TABLES = (*(cls for cls in RECORD_CLASSES if cls is not StageTimes), Step, StageTime)
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,8 @@ def test_a_table_is_its_record(con: Connection, cls: type) -> None:
 
 @pytest.mark.parametrize("cls", TABLES, ids=lambda cls: cls.__name__)
 def test_the_primary_key_is_the_key_of_the_docstring(con: Connection, cls: type) -> None:
+    if cls is StageTime:
+        return  # by migration 0006: see test_stages_taken_in_again_replace_what_was_there
     keys = con.execute(
         "SELECT constraint_column_names FROM duckdb_constraints() WHERE table_name = ?"
         " AND constraint_type = 'PRIMARY KEY'",

@@ -159,3 +159,29 @@ def test_where_results_are_looked_for(tmp_path: Path) -> None:
     assert paths.resolve(environment={"SOUNDING_DATA": str(tmp_path), "SOUNDING_DB": "/x.db"}) == Path("/x.db")
     assert paths.resolve(tmp_path, environment={"SOUNDING_DB": "/x.db"}) == tmp_path / "results.duckdb"
     assert paths.data_directory(environment=none) == paths.DEFAULT_DATA
+
+
+def test_views_are_settled_in_a_snapshot(tmp_path: Path) -> None:
+    """Same names, rows, columns and comments as the live views, as tables; the live database keeps its views."""
+    with open_store(tmp_path) as store:
+        fill(store, *EVERY_ROW)
+        store.publish()
+        with store.reading() as live:
+            views = {
+                name for (name,) in live.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+            }
+            asked = {name: live.execute(f"SELECT * FROM {name} ORDER BY ALL").fetchall() for name in views}
+            meant = {name: queries.columns(live, name).to_dict("records") for name in views}
+    con = queries.connect(tmp_path / "results.duckdb")
+    assert views >= {"run_cell", "k_summary", "acceptance_by_position", "cycle_fit"}
+    assert con.execute(
+        "SELECT count(*) FROM duckdb_views() WHERE database_name = 'sounding' AND NOT internal"
+    ).fetchone() == (0,)
+    for name in views:
+        assert con.execute(f"SELECT * FROM {name} ORDER BY ALL").fetchall() == asked[name]
+        assert queries.columns(con, name).to_dict("records") == meant[name]
+    known = queries.tables(con).set_index("name")
+    assert set(known.index[known["kind"] == "view"]) == views
+    assert known.loc["run_cell", "rows"] == len(asked["run_cell"]) > 0
+    assert known["comment"].notna().all()
+    assert "CREATE VIEW" in con.execute("SELECT sql FROM published_view WHERE name = 'run_cell'").fetchone()[0]
