@@ -16,10 +16,11 @@ from pathlib import Path
 from backend.engines.base import Engine, Ready, Server
 from backend.errors import Interrupted, RunFailed, StoreError
 from backend.interrupt import Signals
-from backend.measure import environment
+from backend.measure import environment, nccl
 from backend.measure.cell import Bench, measure, prompt_ids, warm_up
 from backend.measure.client import Client
 from backend.measure.instrument import instrument
+from backend.measure.watch import Watch
 from backend.measure.workload import Prompt
 from backend.progress import ProgressFile
 from backend.records import Failure, Finding, Record, Run
@@ -87,15 +88,19 @@ def carry_out(means: Means, planned: PlannedRun, run: Run, append: Append) -> tu
     failure: RunFailed | None = None
     interruption: Interrupted | None = None
     broken: StoreError | None = None
+    watch = Watch(means.spec, run.run_id, append)
     try:
         means.progress.update(phase="launch")
         server = means.engine.launch(planned.k, Path(run.log_path or ""), means.lease_path)
         with means.signals.interruptible():
             ready = server.wait_ready()
             run = replace(run, server_start_s=ready.server_start_s, reported_k=ready.reported_k)
+            if means.spec.nodes.roce:
+                nccl.check_logs([Path(run.log_path or "")])
             means.before_measuring()
             means.progress.update(phase="warmup")
-            _measure_cells(means, planned, run, server, ready, append)
+            with watch:
+                _measure_cells(means, planned, run, server, ready, append)
     except RunFailed as failed:
         failure = _with_evidence(failed, server)
     except Interrupted as interrupted:
@@ -105,6 +110,7 @@ def carry_out(means: Means, planned: PlannedRun, run: Run, append: Append) -> tu
     finally:
         stopped_s, stop_failure = _stop(server, means.progress)
     found = [finding for finding in (_clock_step(run, *clocks), _forced_stop(run, stopped_s, means.spec)) if finding]
+    found += watch.findings(run.sweep)
     run = replace(run, server_stop_s=stopped_s, ended_unix_s=time.time())
     if broken is not None:
         failure = RunFailed(broken.what, kind="disk", where=broken.where, log_tail=server.log_tail() if server else "")
@@ -191,7 +197,7 @@ def _measure_cells(means: Means, planned: PlannedRun, run: Run, server: Server, 
 
     connections = max(cell.concurrency for cell in planned.cells)
     with Client(server.base_url, spec.server.request_timeout_s, connections) as client:
-        sink(environment.describe(run.run_id, client))
+        sink(environment.describe(run.run_id, client, environment.home(spec)))
         bench = Bench(
             spec,
             client,

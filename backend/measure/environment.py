@@ -10,11 +10,16 @@ from pathlib import Path
 
 from backend.measure.client import Client
 from backend.records import Environment
+from backend.spec import SweepSpec
 
 
-def describe(run_id: str, client: Client) -> list[Environment]:
-    """Facts about this node and the server, as records. An unreadable fact is None, never left out."""
-    node = platform.node()
+def home(spec: SweepSpec) -> str:
+    """What this machine is called in the records: its name in the spec where it has one, else its host name."""
+    return next((node.name for node in spec.node if node.local), platform.node())
+
+
+def describe(run_id: str, client: Client, node: str) -> list[Environment]:
+    """Facts about this machine (called `node`) and the server. An unreadable fact is None, never left out."""
     facts = dict(_machine())
     facts["engine_version"] = client.version()
     return [Environment(run_id, node, name, value) for name, value in facts.items()]
