@@ -7,6 +7,7 @@ import pandas as pd
 from backend.errors import Refused
 from backend.store.connection import NAME, Connection, arrow, frame
 from backend.store.files import FORMATS, encode
+from backend.store.settled import LISTED
 
 __all__ = ["FORMATS", "columns", "export", "snapshot_info", "table", "tables"]
 
@@ -18,16 +19,22 @@ def snapshot_info(con: Connection) -> dict[str, object]:
 
 
 def tables(con: Connection) -> pd.DataFrame:
-    """A row a table or view, views first: name, kind (table | view), rows, comment."""
+    """A row a table or view, views first: name, kind (table | view), rows, comment.
+
+    What a snapshot keeps of a view is called a view, too (see `settled`).
+    """
     known = frame(
         con,
         """
         SELECT view_name AS name, 'view' AS kind, comment FROM duckdb_views() WHERE database_name = $db AND NOT internal
         UNION ALL
-        SELECT table_name, 'table', comment FROM duckdb_tables() WHERE database_name = $db AND NOT internal
-        ORDER BY kind DESC, name""",
+        SELECT table_name, 'table', comment FROM duckdb_tables() WHERE database_name = $db AND NOT internal""",
         {"db": NAME},
     )
+    if LISTED in set(known["name"]):
+        settled = set(frame(con, f"SELECT name FROM {LISTED}")["name"])
+        known["kind"] = known["kind"].mask(known["name"].isin(settled), "view")
+    known = known.sort_values(["kind", "name"], ascending=[False, True], ignore_index=True)
     counts = [int(frame(con, f"SELECT count(*) AS n FROM {_quoted(name)}")["n"].iloc[0]) for name in known["name"]]
     known.insert(2, "rows", counts)
     return known

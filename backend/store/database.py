@@ -29,6 +29,7 @@ from backend.store.journal import Journal, Torn
 from backend.store.lock import WriterLock
 from backend.store.paths import BUNDLED, JOURNALS, LIVE, SNAPSHOT
 from backend.store.schema import arrow_table
+from backend.store.settled import settle_views
 
 TEMPORARY = f"{SNAPSHOT}.tmp-"
 
@@ -210,7 +211,8 @@ class Store:
                     temporary.replace(self.snapshot)
                     journal.sync_directory(self.data_dir)
             finally:
-                temporary.unlink(missing_ok=True)
+                for leftover in (temporary, temporary.with_name(f"{temporary.name}.wal")):
+                    leftover.unlink(missing_ok=True)
                 connection.attach(self._con, self.live, read_only=False)
         return self.snapshot
 
@@ -218,6 +220,7 @@ class Store:
         if self.live.with_name(f"{LIVE}.wal").exists():
             raise StoreError("still has a write-ahead log after closing, so it cannot be copied", where=str(self.live))
         shutil.copyfile(self.live, temporary)
+        settle_views(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
 
