@@ -9,6 +9,7 @@ import pandas as pd
 
 from backend.analysis.estimate import Estimate, point
 from backend.analysis.hold_out import HeldOut, hold_out, survival_of
+from backend.analysis.planner import parse_target, plan_cell, plan_words
 from backend.analysis.selection import by_cell
 from backend.analysis.summary import summarise
 from backend.analysis.whatif import WhatIf, prediction_errors, what_if
@@ -16,6 +17,7 @@ from backend.analysis.whatif_report import Turns, answer, turns
 from backend.analysis.whatif_runs import Change, fitted_costs
 from backend.cli_read import Frames, print_json, read, reader
 from backend.errors import Refused
+from backend.store import queries
 from backend.terminal import figure, show
 
 GIVEN = "given, taken as exact"
@@ -157,4 +159,44 @@ def _held_row(one: HeldOut) -> tuple[str, ...]:
     )
 
 
-COMMANDS = (whatif,)
+@click.command("plan")
+@reader
+@click.option(
+    "--for", "targets", required=True, multiple=True, help="t_draft=3ms, loss=1% or tok_s=2%; can be repeated."
+)
+@click.option("--scatter-ms", type=click.FloatRange(min=0, min_open=True), help="Scatter of one run's cycle, if known.")
+def plan_blocks(sweep: str, as_json: bool, db: Path | None, targets: tuple[str, ...], scatter_ms: float | None) -> None:
+    """How many blocks SWEEP would take to answer so exactly, their cost, and if requests are the better buy."""
+    wanted = [parse_target(text) for text in targets]
+    frames = read(sweep, db)
+    con = queries.connect(db or queries.resolve())
+    try:
+        runs = queries.runs(con, sweep)
+    finally:
+        con.close()
+    plans = [
+        plan_cell(rows, target, requests=frames.requests, runs=runs, scatter_ms=scatter_ms)
+        for _, rows in by_cell(frames.run_cells)
+        for target in wanted
+    ]
+    if as_json:
+        print_json(frames, plans=[one.to_dict() for one in plans])
+        return
+    for one in plans:
+        show(
+            f"{frames.title(one.cell_id)}: {one.target.words}, over K={','.join(map(str, one.depths))}",
+            ("reading of the target", "blocks", "by the scatter's interval", "more hours"),
+            [
+                (
+                    need.meaning,
+                    "-" if need.blocks is None else str(need.blocks),
+                    f"{need.low or '-'} to {need.high or '-'}",
+                    "-" if need.hours_more is None else f"{need.hours_more:.2f}",
+                )
+                for need in one.needs
+            ],
+            plan_words(one),
+        )
+
+
+COMMANDS = (whatif, plan_blocks)
