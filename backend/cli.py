@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from backend import cli_acceptance, cli_import, cli_plan, cli_read, cli_worker, preflight, publish
+from backend import cli_acceptance, cli_import, cli_plan, cli_read, cli_timing, cli_worker, preflight, publish
 from backend.engines import engine_for
 from backend.errors import Refused, SoundingError
 from backend.schedule import plan
@@ -120,6 +120,7 @@ for command in (
     *cli_read.COMMANDS,
     *cli_acceptance.COMMANDS,
     *cli_plan.COMMANDS,
+    *cli_timing.COMMANDS,
     cli_import.import_command,
     *cli_worker.COMMANDS,
 ):
