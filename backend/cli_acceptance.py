@@ -63,7 +63,7 @@ def _effects(sweep: str, db: Path | None, against: int) -> dict[str, list[DepthE
     try:
         cells = queries.cells(con, sweep)
         starts = {phase: queries_acceptance.starts(con, sweep, phase=phase) for phase in ("measure", "forced")}
-        outputs = {phase: queries_acceptance.outputs(con, sweep, phase=phase) for phase in starts}
+        outputs = queries_acceptance.outputs(con, sweep)
     finally:
         con.close()
     drafted = sorted({int(k) for k in starts["measure"]["k"]})
@@ -74,7 +74,7 @@ def _effects(sweep: str, db: Path | None, against: int) -> dict[str, list[DepthE
             fix=f"depths with steps are {', '.join(map(str, drafted))}",
         )
     return {
-        phase: depth_effects(starts[phase], outputs[phase], cells, against=against, phase=phase)
+        phase: depth_effects(starts[phase], outputs, cells, against=against, phase=phase)
         for phase in starts
         if phase == "measure" or len(starts[phase])
     }

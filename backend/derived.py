@@ -52,7 +52,7 @@ def steps_of(request: Request) -> Iterator[Step]:
     every_step_drafted = request.steps is not None and request.steps == request.drafted_steps
     tokens = request.token_ids if every_step_drafted else None
     running = hashlib.blake2b(f"{request.prompt_id}|".encode(), digest_size=8)  # `token_hash`, grown step by step
-    start, hashed = 1, 0  # the prefill emitted token 0
+    start, hashed = 1 + (request.replayed_tokens or 0), 0  # the prefill emitted the first token
     for index, (drafted, accepted) in enumerate(zip(request.step_drafted, request.step_accepted, strict=True)):
         if tokens is not None and tokens[hashed:start]:
             running.update((("," if hashed else "") + ",".join(map(str, tokens[hashed:start]))).encode())

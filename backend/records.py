@@ -13,7 +13,7 @@ from typing import Literal
 Source = Literal["measured", "imported", "published", "simulated"]
 Role = Literal["arm", "anchor"]  # an anchor is a K=0 run at a sweep's end: for drift only, outside fit and n_runs
 RunStatus = Literal["running", "done", "failed", "interrupted"]
-Phase = Literal["warmup", "measure", "instrument"]
+Phase = Literal["warmup", "measure", "instrument", "forced"]
 Severity = Literal["info", "warning", "error"]
 
 
@@ -87,7 +87,8 @@ class Request:
 
     decode_s: first token to last token. prefill_s: scheduled to first token (what vLLM calls
     time_to_first_token). ttft_s = queue_s + prefill_s. steps: all decode steps, drafted or not; drafted_steps:
-    those that carried a draft. step_drafted / step_accepted: one entry per drafted step, in order.
+    those that carried a draft. step_drafted / step_accepted: one entry per drafted step, in order. replayed_tokens: how
+    many output tokens of an earlier answer were sent as prompt (phase "forced" only); token_ids begins with them.
     """
 
     request_id: str  # "<run_id>:<cell suffix>:<phase>:<request_index>"
@@ -117,6 +118,7 @@ class Request:
     output_hash: str | None
     finish_reason: str | None
     error: str | None
+    replayed_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

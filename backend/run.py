@@ -19,6 +19,7 @@ from backend.interrupt import Signals
 from backend.measure import environment, nccl
 from backend.measure.cell import Bench, measure, prompt_ids, warm_up
 from backend.measure.client import Client
+from backend.measure.forced import force_starts
 from backend.measure.instrument import instrument
 from backend.measure.watch import Watch
 from backend.measure.workload import Prompt
@@ -213,9 +214,9 @@ def _measure_cells(means: Means, planned: PlannedRun, run: Run, server: Server, 
         for cell in planned.cells:
             ids = prompt_ids(bench, cell)
             warm_up(bench, cell, ids)
-            if not spec.timing.alone:
-                measure(bench, cell, ids, planned.seed)
+            answers = [] if spec.timing.alone else measure(bench, cell, ids, planned.seed)
             if planned.role == "arm":
+                force_starts(bench, cell, ids, answers)
                 instrument(bench, cell, ids, planned.seed)
     if not server.alive():
         raise RunFailed("the server ended while it was measured", kind="died")

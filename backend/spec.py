@@ -98,6 +98,15 @@ class Timing(_Part):
     alone: bool = False
 
 
+class Forced(_Part):
+    """Forced starts: after MEASURE, `starts` prefixes of every prompt's recorded output are replayed at every depth.
+
+    They tell an effect of depth on acceptance from steps that start at different places; no throughput counts them.
+    """
+
+    starts: int = Field(default=0, ge=0)  # a prompt; 0: none
+
+
 class Expect(_Part):
     """Rough figures for the predicted hours that `check` prints; never used in any result."""
 
@@ -124,6 +133,7 @@ class SweepSpec(_Part):
     server: Server
     nodes: Nodes = Nodes()
     timing: Timing = Timing()
+    forced: Forced = Forced()
     node: tuple[Node, ...] = ()  # rank order; empty: this machine, unwatched
     expect: Expect = Expect()
 
@@ -160,7 +170,7 @@ class SweepSpec(_Part):
             )
         if self.timing.alone and (not self.timed_prompts or 1 not in self.concurrency):
             raise ValueError("timing.alone measures nothing: it needs timing.prompts above 0 and concurrency 1")
-        if fault := fault_of_nodes(self.nodes, self.node) or self._fault_of_launcher():
+        if fault := fault_of_nodes(self.nodes, self.node) or self._fault_of_launcher() or self._fault_of_forced():
             raise ValueError(fault)
         return self
 
@@ -170,6 +180,17 @@ class SweepSpec(_Part):
         if self.timing.prompts is not None:
             return self.timing.prompts
         return TIMED_PROMPTS if self.server.launcher != "command" and self.server.base_url is None else 0
+
+    def _fault_of_forced(self) -> str | None:
+        if not self.forced.starts:
+            return None
+        if self.workload.temperature > 0:
+            return "forced.starts replays greedy outputs; use workload.temperature = 0, or forced.starts = 0"
+        if self.workload.endpoint == "chat":
+            return "forced.starts sends prompts as token ids; use workload.endpoint = 'completions'"
+        if 1 not in self.concurrency or max(self.depths) == 0 or self.timing.alone:
+            return "forced.starts needs concurrency 1, a depth above 0 and MEASURE; add them, or set forced.starts = 0"
+        return None
 
     def _fault_of_launcher(self) -> str | None:
         launcher, nodes, server = self.server.launcher, self.node, self.server

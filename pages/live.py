@@ -16,6 +16,7 @@ PHASES = {
     "launch": "starting the server",
     "warmup": "warming up",
     "measure": "measuring",
+    "forced": "replaying starts",
     "stop": "stopping the server",
     "store": "storing",
 }

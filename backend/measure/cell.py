@@ -94,30 +94,35 @@ def prompt_ids(bench: Bench, cell: Cell) -> dict[str, list[int]]:
     return cut_to_context(bench.prompts, cell.context_tokens, bench.client, bench.model)
 
 
-def measure(bench: Bench, cell: Cell, ids: dict[str, list[int]], seed: int) -> None:
-    """MEASURE: every prompt of the workload, in a random order of this run's own."""
+def measure(bench: Bench, cell: Cell, ids: dict[str, list[int]], seed: int) -> list[Request]:
+    """MEASURE: every prompt of the workload, in a random order of this run's own. The records at concurrency 1."""
     order = ordered(bench.prompts, bench.spec.workload.repeats, seed)
     before = scrape(bench.client.http)
+    records: list[Request] = []
     if cell.concurrency == 1:
-        tokens = _one_by_one(bench, cell, ids, order, before)
+        records = _one_by_one(bench, cell, ids, order, before)
+        tokens = sum(record.output_tokens or 0 for record in records)
     else:
         tokens = _closed_loop(bench, cell, ids, order)
     after = _settled(bench.client, before, tokens) if before else None
     if before and after:
         bench.sink(deltas(bench.run_id, cell.cell_id, "measure", "phase", before, after))
+    return records
 
 
-def _one_by_one(bench: Bench, cell: Cell, ids: dict[str, list[int]], order: Sequence[Prompt], page: Page | None) -> int:
+def _one_by_one(
+    bench: Bench, cell: Cell, ids: dict[str, list[int]], order: Sequence[Prompt], page: Page | None
+) -> list[Request]:
     """Concurrency 1. /metrics between requests only where a request cannot tell its own steps."""
     per_request_pages = bench.k > 0 and (not bench.engine_clock or bench.spec.speculator.method in MAY_NOT_DRAFT)
-    tokens = 0
+    records = []
     for index, prompt in enumerate(order):
         slot = Slot(bench.run_id, cell.cell_id, "measure", index)
         record, after = bench.ask(slot, prompt, ids.get(prompt.prompt_id), page if per_request_pages else None)
         page = after or page
-        tokens += record.output_tokens or 0
+        records.append(record)
         bench.tick("measure", index + 1, len(order))
-    return tokens
+    return records
 
 
 def _closed_loop(bench: Bench, cell: Cell, ids: dict[str, list[int]], order: Sequence[Prompt]) -> int:

@@ -51,9 +51,10 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.http.close()
 
-    def tokenize(self, text: str, model: str) -> list[int]:
-        """Token ids of a prompt by the server's own tokenizer (vLLM's /tokenize)."""
-        return list(self._json("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False})["tokens"])
+    def tokenize(self, text: str, model: str, *, add_special_tokens: bool = False) -> list[int]:
+        """Token ids of a prompt by the server's own tokenizer (vLLM's /tokenize); completions add special tokens."""
+        body = {"model": model, "prompt": text, "add_special_tokens": add_special_tokens}
+        return list(self._json("/tokenize", body)["tokens"])
 
     def version(self) -> str | None:
         """The engine's version, where it tells."""

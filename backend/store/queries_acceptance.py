@@ -43,14 +43,14 @@ def accepted_lengths(
     )
 
 
-def outputs(con: Connection, sweep: str, *, phase: str = "measure", cell_id: str | None = None) -> pd.DataFrame:
-    """A row per cell, K, prompt and output_hash (NULL where tokens were not told); `requests`: how many."""
+def outputs(con: Connection, sweep: str, *, cell_id: str | None = None) -> pd.DataFrame:
+    """A row per cell, K, prompt and output_hash of MEASURE (NULL where tokens were not told); `requests`: how many."""
     return frame(
         con,
         """SELECT q.cell_id, r.k, q.prompt_id, q.output_hash, count(*) AS requests
         FROM request q JOIN run r USING (run_id)
         WHERE r.sweep = $sweep AND r.role = 'arm' AND r.status = 'done' AND r.valid AND q.error IS NULL
-          AND q.phase = $phase AND ($cell::VARCHAR IS NULL OR q.cell_id = $cell)
+          AND q.phase = 'measure' AND ($cell::VARCHAR IS NULL OR q.cell_id = $cell)
         GROUP BY ALL ORDER BY ALL""",
-        {"sweep": sweep, "phase": phase, "cell": cell_id},
+        {"sweep": sweep, "cell": cell_id},
     )

@@ -16,20 +16,21 @@ import pandas as pd
 import streamlit as st
 
 from backend.analysis.accepted_lengths import AcceptedLengths, accepted_lengths, reported_lengths
-from backend.analysis.categories import compare_categories
+from backend.analysis.categories import category_rows, compare_category_rows
 from backend.analysis.compare import compare_cell
 from backend.analysis.comparison import Comparison
 from backend.analysis.cycle_model import CycleFit, fit_cycle
 from backend.analysis.depth_effect import DepthEffect, depth_effects
 from backend.analysis.energy import with_energy
+from backend.analysis.stored_summary import stored_summary
 from backend.analysis.summary import KSummary, summarise
-from backend.store import catalogue, paths, queries, queries_acceptance
+from backend.store import catalogue, paths, queries, queries_acceptance, queries_explorer
 
 Key = tuple[str, int, int]
 
 
-def _run_cells(con: queries.Connection, sweep: str) -> pd.DataFrame:
-    """View run_cell, with the energy of the runs' power samples where there are any."""
+def _run_energy(con: queries.Connection, sweep: str) -> pd.DataFrame:
+    """View run_cell, with the energy of the runs' power samples where there are any: reads every request and sample."""
     rows, samples = queries.run_cells(con, sweep), queries.power_samples(con, sweep)
     return rows if samples.empty else with_energy(rows, samples, queries.requests(con, sweep))
 
@@ -37,10 +38,13 @@ def _run_cells(con: queries.Connection, sweep: str) -> pd.DataFrame:
 QUERIES: dict[str, Callable[..., pd.DataFrame]] = {
     "cells": queries.cells,
     "runs": queries.runs,
-    "run_cells": _run_cells,
+    "run_cells": queries.run_cells,
+    "run_energy": _run_energy,
     "findings": queries.findings,
     "failures": queries.failures,
     "environment": queries.environment,
+    "canaries": queries.canaries,
+    "clocks": queries_explorer.clocks,
 }
 
 
@@ -160,12 +164,16 @@ def _of_sweep(key: Key, what: str, sweep: str) -> pd.DataFrame:
 @st.cache_data(max_entries=16, show_spinner="Estimating")
 def _summary(key: Key, sweep: str) -> list[KSummary]:
     con = _connection(key)
-    return summarise(
-        _of_sweep(key, "run_cells", sweep),
+    rows, findings = _of_sweep(key, "run_cells", sweep), _of_sweep(key, "findings", sweep)
+    stored = stored_summary(queries.estimates(con, sweep), rows, findings)
+    if stored is not None:
+        return stored
+    return summarise(  # a database whose estimates are of another version, or were never made
+        _of_sweep(key, "run_energy", sweep),
         requests=queries.requests(con, sweep),
         steps=queries.steps(con, sweep),
         positions=queries.positions(con, sweep),
-        findings=queries.findings(con, sweep),
+        findings=findings,
     )
 
 
@@ -180,9 +188,8 @@ def _comparison(key: Key, sweep: str, cell_id: str) -> Comparison:
 def _categories(key: Key, sweep: str, cell_id: str) -> dict[str, Comparison]:
     con = _connection(key)
     depths = reference_depths(queries.require_sweep(con, sweep))
-    rows = queries.run_cells(con, sweep, cell_id)
-    found = compare_categories(queries.requests(con, sweep, cell_id=cell_id), rows, depths)
-    return {name: cells[0] for name, cells in found.items() if cells}
+    rows = category_rows(queries_explorer.category_sums(con, sweep, cell_id), queries.run_cells(con, sweep, cell_id))
+    return compare_category_rows(rows, depths)
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
@@ -201,7 +208,7 @@ def _accepted(key: Key, sweep: str, cell_id: str) -> list[AcceptedLengths]:
 def _depth_effects(key: Key, sweep: str, cell_id: str, against: int, phase: str) -> list[DepthEffect]:
     con = _connection(key)
     starts = queries_acceptance.starts(con, sweep, phase=phase, cell_id=cell_id)
-    outputs = queries_acceptance.outputs(con, sweep, phase=phase, cell_id=cell_id)
+    outputs = queries_acceptance.outputs(con, sweep, cell_id=cell_id)
     return depth_effects(starts, outputs, queries.cells(con, sweep), against=against, phase=phase)
 
 

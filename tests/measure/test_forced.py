@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -137,10 +138,19 @@ def test_the_step_of_a_replay_starts_after_what_was_emitted() -> None:
 
 
 def _request(replayed: int | None, tokens: tuple[int, ...], accepted: tuple[int, ...], steps: int) -> Request:
+    values = dict.fromkeys(field.name for field in fields(Request))
     return Request(
-        "s:r", "s:r", "s:c", "forced" if replayed else "measure", 0, "p", None, None, None, None, None, None, None, None,
-        None, None, None, steps, steps, 3 * steps, sum(accepted), (3,) * steps, accepted, tokens, None, None, None, replayed,
-    )  # fmt: skip
+        **values
+        | {
+            "prompt_id": "p",
+            "steps": steps,
+            "drafted_steps": steps,
+            "step_drafted": (3,) * steps,
+            "step_accepted": accepted,
+            "token_ids": tokens,
+            "replayed_tokens": replayed,
+        }
+    )
 
 
 @pytest.mark.parametrize(

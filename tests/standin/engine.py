@@ -1,14 +1,14 @@
 """A stand-in for vLLM, for tests only: the same HTTP, deterministic tokens, and faults on demand.
 
-Standard library only. Run as a program (`python -S -E engine.py --port P --k K`); it is up in about 0.1 s. Tokens
-depend on the prompt alone, so they are the same for every K; whether a draft at output position p is right depends on
-prompt and p alone, so survival rates have no depth effect. Counters on /metrics add up with the answers' own numbers.
+Standard library only. Run as a program (`python -S -E engine.py --port P --k K`); it is up in about 0.1 s. A token
+depends on the tokens before it alone, so outputs are the same for every K; whether a draft of it is right does too, so
+survival rates have no depth effect (unless poison makes one). Counters on /metrics add up with the answers' numbers.
 
 STANDIN_FAULT scripts faults: "NAME key=value ...; NAME ...". Common keys: k (only for that depth), times (only for the
 first n launches that match; needs STANDIN_STATE, a directory), after (only from that completion on, the readiness
 request counted). Names: never_ready, freeze, die_start, die_mid, http500, malformed, short, drop, hang, slow (ms=),
 ignore_term, child (one that outlives the server in its session), escape (one that keeps the port in a session of its
-own, without environment, for s= seconds), wrong_depth.
+own, without environment, for s= seconds), wrong_depth, poison (percent= of drafts more that are wrong).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import time
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from standin_model import MODEL, Engine, dice, faults, words  # beside this program
+from standin_model import MODEL, Engine, faults, tokenize  # beside this program
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -67,7 +67,7 @@ class Handler(BaseHTTPRequestHandler):
         """/tokenize and completions, chat or not, streamed or not."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/tokenize":
-            tokens = [dice(word) % 32000 for word in words(body["prompt"])]
+            tokens = tokenize(body["prompt"])
             self._json({"count": len(tokens), "max_model_len": 4096, "tokens": tokens})
             return
         chat = self.path == "/v1/chat/completions"

@@ -26,6 +26,24 @@ def words(text: str) -> list[str]:
     return re.findall(r"\w+|\s+|[^\w\s]", text)
 
 
+def tokenize(text: str) -> list[int]:
+    """A text's token ids."""
+    return [dice(word) % 32000 for word in words(text)]
+
+
+def continuation(ids: list[int], length: int, share: int) -> tuple[list[int], list[bool]]:
+    """The next `length` tokens, and whether a draft of each is right (in `share` of 100 cases). Both depend on the
+    tokens before alone, so that a prompt with a part of its answer goes on as the answer did."""
+    context = hashlib.blake2b(",".join(map(str, ids)).encode(), digest_size=4)
+    tokens, lucky = [], []
+    for _ in range(length):
+        number = int.from_bytes(context.digest(), "big")
+        tokens.append(number % 32000)
+        lucky.append(dice(number, "draft") % 100 < share)
+        context.update(f",{tokens[-1]}".encode())
+    return tokens, lucky
+
+
 class Fault(dict[str, str]):
     """One scripted fault; `name` and its keys."""
 
@@ -73,17 +91,21 @@ class Engine:
     ) -> dict[str, Any]:
         """Generate, with a call of `emit` for every step's tokens; counters are right before the answer leaves."""
         key = json.dumps(prompt)
-        n_prompt = len(prompt) if isinstance(prompt, list) else len(words(prompt))
+        ids = prompt if isinstance(prompt, list) else tokenize(prompt)
+        n_prompt = len(ids)
         wanted = int(body.get("max_tokens", 16))
         stops = not body.get("ignore_eos") and dice(key, "eos") % 4 == 0
         n_tokens = max(1, wanted // 2) if stops else wanted
         if self.fault("short") is not None:
             n_tokens = max(1, n_tokens - 3)
-        tokens = [dice(key, position) % 32000 for position in range(n_tokens)]
+        poison = self.fault("poison")
+        share = 70 - int(poison["percent"] if poison else 0)
+        everything, lucky = continuation(ids, n_tokens + self.k, share)
+        tokens = everything[:n_tokens]
         drafted, accepted, chunks, emitted = [], [], [tokens[:1]], 1
         while emitted < n_tokens:
             right = 0
-            while right < self.k and dice(key, "draft", emitted + right) % 100 < 70:
+            while right < self.k and lucky[emitted + right]:
                 right += 1
             drafted.append(self.k)
             accepted.append(right)
