@@ -12,7 +12,7 @@ from backend.analysis.comparison import Comparison
 from backend.analysis.estimate import LEVEL
 from backend.analysis.prompts import measured_requests
 from backend.analysis.resample import DRAWS
-from backend.analysis.selection import by_cell, complete_sums, numbers
+from backend.analysis.selection import arms, by_cell, complete_sums, numbers
 
 
 def category_run_cell(requests: pd.DataFrame, run_cell: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -28,7 +28,14 @@ def category_run_cell(requests: pd.DataFrame, run_cell: pd.DataFrame) -> dict[st
         return {}
     good = good.assign(tokens_after_first=np.maximum(numbers(good, "output_tokens") - 1, 0.0))
     sums = complete_sums(good, ["category", "run_id", "cell_id"], ["tokens_after_first", "decode_s", "steps"])
-    sums = sums.rename(columns={"n": "n_requests"})
+    return category_rows(sums.rename(columns={"n": "n_requests"}), run_cell)
+
+
+def category_rows(sums: pd.DataFrame, run_cell: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The same from sums that are there already: a row per category, run_id and cell_id with tokens_after_first,
+    decode_s, steps and n_requests, missing where one of the requests lacks the figure. Counts valid arms only."""
+    single = arms(run_cell[~(numbers(run_cell, "concurrency") > 1)])
+    sums = sums.astype(dict.fromkeys(("tokens_after_first", "decode_s", "steps"), float))
     sums["decode_tok_s"] = sums["tokens_after_first"] / sums["decode_s"]
     sums["tokens_per_step"] = sums["tokens_after_first"] / sums["steps"]
     sums["cycle_ms"] = 1000 * sums["decode_s"] / sums["steps"]
@@ -55,3 +62,10 @@ def compare_categories(
         ]
         for category, rows in category_run_cell(requests, run_cell).items()
     }
+
+
+def compare_category_rows(
+    rows: Mapping[str, pd.DataFrame], reference_depths: Mapping[str, int] | None = None
+) -> dict[str, Comparison]:
+    """Category -> the comparison of one cell, from `category_rows` of that cell."""
+    return {category: compare_cell(cell, reference_depths) for category, cell in rows.items()}

@@ -108,7 +108,7 @@ def summarise(
                     good[good["k"] == k],
                     by_prompt.get((cell_id, k)),
                     positions,
-                    _flags(at_k, cell_id, findings),
+                    flags_of(at_k, cell_id, findings),
                     level,
                 )
             )
@@ -208,7 +208,7 @@ def _counts(
     return per_step, length, pooled("accepted_tokens", "drafted_tokens", "acceptance", "1"), survival
 
 
-def _flags(at_k: pd.DataFrame, cell_id: str, findings: pd.DataFrame | None) -> tuple[str, ...]:
+def flags_of(at_k: pd.DataFrame, cell_id: str, findings: pd.DataFrame | None) -> tuple[str, ...]:
     """Codes of warnings and errors about this depth's runs, this cell, or the whole sweep."""
     if findings is None or findings.empty:
         return ()
