@@ -87,7 +87,7 @@ def read_history(spec: SweepSpec, spec_toml: str, store: Store, *, resume: bool)
         if run.order_index is not None:
             runs[run.order_index] = (*runs.get(run.order_index, ()), run)
     head: list[Sweep | Cell] = [cell for cell in spec.cells() if cell.cell_id not in known]
-    if stored.blocks != spec.blocks:
+    if stored.blocks != spec.blocks and spec.stop is None:
         head.append(replace(stored, blocks=spec.blocks, spec_toml=spec_toml))
     return History(tuple(head), runs)
 
@@ -105,7 +105,8 @@ def write_head(spec: SweepSpec, store: Store, history: History) -> None:
 def changed_keys(old_toml: str, new_toml: str) -> list[str]:
     """Keys whose change would make another experiment of it; more blocks do not."""
     old, new = tomllib.loads(old_toml), tomllib.loads(new_toml)
-    free = FREE_KEYS | ({"blocks"} if new.get("blocks", 0) >= old.get("blocks", 0) else set())
+    grows = "stop" not in old and new.get("blocks", 0) >= old.get("blocks", 0)  # with [stop], blocks is the pilot
+    free = FREE_KEYS | ({"blocks"} if grows else set())
     changed = [key for key in sorted({*old, *new} - free - {"server"}) if old.get(key) != new.get(key)]
     old_server, new_server = old.get("server", {}), new.get("server", {})
     keys = sorted({*old_server, *new_server} - FREE_SERVER_KEYS)

@@ -18,6 +18,9 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+PILOT_BLOCKS = 5  # of [stop]; fewer make Stein's t quantile wide: 12.7 for two blocks, 2.8 for five
+
+
 class Target(_Part):
     """The model that verifies. `model` is a local directory (relative to the spec) or a name the server knows."""
 
@@ -107,6 +110,17 @@ class Forced(_Part):
     starts: int = Field(default=0, ge=0)  # a prompt; 0: none
 
 
+class Stop(_Part):
+    """How many blocks: Stein's rule, computed once after the pilot, which is `blocks` (5 or more). Half-widths of 95%.
+
+    decode_tok_s_percent: of every depth's throughput; t_draft_ms: of the fit's t_draft. `max_blocks` bounds the cost.
+    """
+
+    decode_tok_s_percent: float | None = Field(default=None, gt=0, lt=100)
+    t_draft_ms: float | None = Field(default=None, gt=0)
+    max_blocks: PositiveInt = 50
+
+
 class Expect(_Part):
     """Rough figures for the predicted hours that `check` prints; never used in any result."""
 
@@ -135,6 +149,7 @@ class SweepSpec(_Part):
     timing: Timing = Timing()
     forced: Forced = Forced()
     node: tuple[Node, ...] = ()  # rank order; empty: this machine, unwatched
+    stop: Stop | None = None
     expect: Expect = Expect()
 
     @field_validator("depths")
@@ -161,6 +176,7 @@ class SweepSpec(_Part):
                 "context_tokens cuts prompts by token, which chat templates undo; "
                 "use workload.endpoint = 'completions' or leave context_tokens out"
             )
+        self._stop_can_be_decided()
         if len(set(self.concurrency)) != len(self.concurrency):
             raise ValueError("concurrency values must be distinct")
         if self.timed_prompts and self.server.host not in LOOPBACK:
@@ -204,6 +220,17 @@ class SweepSpec(_Part):
                 "give its address on the network between you, or run the sweep there with host = 'local'"
             )
         return None
+
+    def _stop_can_be_decided(self) -> None:
+        stop = self.stop
+        if stop is None:
+            return
+        if stop.decode_tok_s_percent is None and stop.t_draft_ms is None:
+            raise ValueError("stop needs a target: decode_tok_s_percent or t_draft_ms")
+        if not PILOT_BLOCKS <= self.blocks <= stop.max_blocks:
+            raise ValueError(f"with [stop], blocks is the pilot: {PILOT_BLOCKS} or more, at most stop.max_blocks")
+        if stop.t_draft_ms is not None and (0 not in self.depths or len(self.depths) < 3 or 1 not in self.concurrency):
+            raise ValueError("stop.t_draft_ms needs depth 0, two depths above it, and concurrency 1")
 
     def cells(self) -> tuple[Cell, ...]:
         """The conditions measured inside every run: concurrency x context length x workload."""
