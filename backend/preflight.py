@@ -83,6 +83,9 @@ def notes(spec: SweepSpec) -> list[str]:
         found.append("temperature above 0: outputs differ between depths, so matched starts are not available")
     if spec.blocks < 3:
         found.append(f"{spec.blocks} block(s): intervals need replication; 3 blocks give every depth three launches")
+    if spec.forced.starts:
+        asked = spec.forced.starts * len(read_prompts(spec.workload.prompts))
+        found.append(f"forced.starts sends up to {asked} short requests more in every run above K=0; not in the hours")
     if 0 not in spec.depths:
         found.append("depth 0 is not swept: no baseline, no break-even depth, no t_verify_base")
     return found

@@ -45,7 +45,7 @@ def force_starts(bench: Bench, cell: Cell, ids: dict[str, list[int]], answers: S
         slot = Slot(bench.run_id, cell.cell_id, "forced", index)
         record = _ask(bench, slot, prompt, prompt_tokens[prompt.prompt_id], tokens[: start - 1])
         bench.sink([record])
-        if record.step_accepted is None:
+        if record.drafted_steps is None:  # none drafted is 0: n-gram finds nothing at some starts
             bench.sink([_not_told(bench, cell)])
             return
         differing += record.token_ids is not None and record.token_ids[:start] != tokens[:start]
