@@ -22,6 +22,7 @@ from typing import Any
 from backend.engines import session
 from backend.errors import RunFailed
 
+FOLDER_HERE = "{folder on this node}"
 LOG_CHUNK_BYTES = 1 << 18
 TITLES = (b"VLLM::", b"ray::RayWorker")  # process titles of engine cores and workers of vLLM, and of its Ray actors
 
@@ -41,17 +42,30 @@ class Keeper:
         """What this node is: its name, its Python, and the memory that a release is compared with."""
         return {"hostname": socket.gethostname(), "python": sys.version.split()[0], **memory()}
 
-    def launch(self, argv: list[str], env: Mapping[str, str], log: str, address: str, ports: list[int]) -> Any:
+    def launch(
+        self,
+        argv: list[str],
+        env: Mapping[str, str],
+        files: Mapping[str, str],
+        log: str,
+        address: str,
+        ports: list[int],
+    ) -> dict[str, Any]:
         """Start the rank in a session of its own; `ports` must be free at `address`, the first is verified at the end.
 
+        `files` (name -> text) are put into `folder` before; FOLDER_HERE in the environment becomes its path.
         Raises RunFailed(kind="launch").
         """
+        env = {name: value.replace(FOLDER_HERE, str(self.folder)) for name, value in env.items()}
         for port in ports:
             if session.port_in_use(address, port) or session.port_in_use("0.0.0.0", port):
                 raise RunFailed(f"port {port} is in use before the launch", kind="launch", fix="end what listens there")
         log_path = self.folder / log
         try:
             log_path.parent.mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (self.folder / name).write_text(text)
             with log_path.open("wb") as output:
                 self._child = subprocess.Popen(
                     argv,
@@ -79,7 +93,7 @@ class Keeper:
         except OSError as error:
             self.stop(0, 30)
             raise RunFailed(f"cannot write {self.lease_path}: {error.strerror}", kind="launch") from None
-        return {"pid": pid, "log": str(log_path)}
+        return {"pid": pid, "env": env}
 
     def watch(self, known: list[int] | None) -> dict[str, Any]:
         """From now on the rank's engine cores and workers must live too: `look` tells which of them ended.

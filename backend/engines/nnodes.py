@@ -10,6 +10,8 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from backend import probe
+from backend.engines.keeper import FOLDER_HERE
 from backend.engines.nodes_server import NodesServer
 from backend.engines.rank import Place, Rank
 from backend.engines.vllm_command import QUIET_ENV, options
@@ -29,9 +31,22 @@ def serve(spec: SweepSpec, node: Node, k: int) -> list[str]:
 
 
 def environment(spec: SweepSpec, node: Node) -> dict[str, str]:
-    """What is set on a node: the spec's, then what names this node's links, then its own."""
+    """What is set on a node: the spec's, then what names this node's links, then its own; and where the probe lies."""
     told = {"NCCL_DEBUG": "INFO"} if spec.nodes.roce else {}  # then its log says which network it uses
-    return {**QUIET_ENV, **told, **spec.server.env, **node.network_env()}
+    env = {**QUIET_ENV, **told, **spec.server.env, **node.network_env()}
+    if spec.timed_prompts:
+        folder = str(probe.FOLDER) if node.local else f"{FOLDER_HERE}/probe"
+        path = env.get("PYTHONPATH")
+        env |= {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": f"{folder}:{path}" if path else folder}
+    return env
+
+
+def probe_files(spec: SweepSpec, node: Node) -> dict[str, str]:
+    """The probe's modules for a node that has no checkout: path below the place's folder -> text."""
+    if node.local or not spec.timed_prompts:
+        return {}
+    paths = sorted((probe.FOLDER / probe.PACKAGE).glob("*.py"))
+    return {f"probe/{probe.PACKAGE}/{path.name}": path.read_text(encoding="utf-8") for path in paths}
 
 
 def place_on(node: Node, lease_path: Path) -> Place:
@@ -77,6 +92,7 @@ class NnodesEngine:
                 *self.rank_command(k, number),
                 log_of(log_path, node, number),
                 [self._spec.server.port, self._spec.nodes.master_port] if number == 0 else [],
+                probe_files(self._spec, node),
             )
             for number, node in enumerate(self._spec.node)
         ]

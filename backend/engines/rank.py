@@ -73,7 +73,8 @@ def ask(channel: Channel, timeout_s: float, **request: Any) -> dict[str, Any]:
 class Rank:
     """Use: `open`, `launch`, `look` again and again, `stop`. `look` and `stop` never at the same time.
 
-    `argv` is empty for a node where somebody else starts the workers (Ray): there they are only looked at.
+    `argv` is empty for a node where somebody else starts the workers (Ray): there they are only looked at. `files` are
+    put into the place's folder before the launch, FOLDER_HERE in `env` is that folder.
     """
 
     def __init__(
@@ -84,9 +85,11 @@ class Rank:
         env: Mapping[str, str],
         log_path: Path,
         ports: Sequence[int],
+        files: Mapping[str, str] | None = None,
     ) -> None:
         self.number, self.place, self.node, self.log_path = number, place, place.node, log_path
         self.argv, self.env, self.ports = tuple(argv), dict(env), list(ports)
+        self._files = dict(files or {})
         self.ended: str | None = None  # how it or one of its workers ended, once that was seen
         self.unreachable_since_s: float | None = None  # monotonic
         self.unreachable_s = 0.0  # in all
@@ -120,8 +123,9 @@ class Rank:
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         self.log_path.write_bytes(b"")
         if self.argv:
-            request = {"argv": self.argv, "env": self.env, "log": self._log, "address": address, "ports": self.ports}
-            ask(channel, ANSWER_S, op="launch", **request)
+            request = {"argv": self.argv, "env": self.env, "files": self._files, "log": self._log}
+            launched = ask(channel, ANSWER_S, op="launch", **request, address=address, ports=self.ports)
+            self.env = launched["env"]
         else:
             self._known = ask(channel, ANSWER_S, op="workers")["workers"]
 
@@ -136,6 +140,8 @@ class Rank:
     def look(self) -> None:
         """Ask the keeper once; a lost link is noted and tried again, and says nothing of the rank itself."""
         with self._lock:
+            if self.stopped:
+                return
             try:
                 if self._channel is None:
                     self._channel = open_keeper(self.place)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backend.engines.nnodes import environment, log_of, place_on, serve
+from backend.engines.nnodes import environment, log_of, place_on, probe_files, serve
 from backend.engines.nodes_server import NodesServer
 from backend.engines.rank import Rank
 from backend.measure import nccl
@@ -41,6 +41,7 @@ class RayEngine:
                 *(self.command(k) if number == 0 else ((), {})),
                 log_of(log_path, node, number),
                 [self._spec.server.port] if number == 0 else [],
+                probe_files(self._spec, node) if number == 0 else {},
             )
             for number, node in enumerate(self._spec.node)
         ]

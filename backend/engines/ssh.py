@@ -22,10 +22,13 @@ from backend.spec_nodes import Node
 
 ECHO = '{"k": 3} it\'s $HOME `id` \\\\ \\n *;&|<>#~!  two\nlines\t%s é'
 ECHO_MARK = "sounding-echo "
-# Reads the program from the first bytes of its input; what follows there are the program's own requests.
+# Reads the program from the first bytes of its input, and not one byte more: what follows are the program's requests.
+# One line, because some shells end a quoted word with it.
 BOOTSTRAP = (
-    "import json, sys; print({mark!r} + json.dumps(sys.argv[2:]), flush=True); "
-    "source = sys.stdin.buffer.read(int(sys.argv[1])); del sys.argv[1:3]; exec(compile(source, {name!r}, 'exec'))"
+    "import json, os, sys; print({mark!r} + json.dumps(sys.argv[2:]), flush=True); "
+    "n, source = int(sys.argv[1]), b''; del sys.argv[1:3]; "
+    "[source := source + (os.read(0, n - len(source)) or sys.exit(1)) for _ in iter(lambda: len(source) < n, False)]; "
+    "exec(compile(source, {name!r}, 'exec'))"
 )
 NOISE_LINES = 200  # what a login shell's start-up files may print before us
 STDERR_LINES = 3
