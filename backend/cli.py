@@ -10,7 +10,17 @@ from pathlib import Path
 
 import click
 
-from backend import cli_acceptance, cli_import, cli_plan, cli_read, cli_timing, cli_worker, preflight, publish
+from backend import (
+    cli_acceptance,
+    cli_import,
+    cli_nodes,
+    cli_plan,
+    cli_read,
+    cli_timing,
+    cli_worker,
+    preflight,
+    publish,
+)
 from backend.engines import engine_for
 from backend.errors import Refused, SoundingError
 from backend.schedule import plan
@@ -37,9 +47,13 @@ def cli() -> None:
 
 @cli.command()
 @SPEC_ARGUMENT
-def check(spec_path: Path) -> None:
+@click.option("--nodes", is_flag=True, help="Look at every [[node]] too: memory, models, links, what runs there.")
+@DATA_OPTION
+def check(spec_path: Path, nodes: bool, data_dir: Path | None) -> None:
     """Validate SPEC without running anything; print its runs and the predicted hours."""
     spec = load(spec_path)
+    if nodes and (code := cli_nodes.report(spec, _data_dir(data_dir, spec))):
+        sys.exit(code)
     preflight.check(spec)
     runs = plan(spec)
     hours = preflight.predicted_hours(spec)

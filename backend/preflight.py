@@ -28,12 +28,17 @@ DEPTH_KEYS = (
 
 def check(spec: SweepSpec) -> None:
     """Refuse what cannot run here: missing files, interpreter or models, a depth too deep. Raises Refused."""
-    faults = [fault for fault in (*_model_faults(spec), *_launcher_faults(spec)) if fault]
     read_prompts(spec.workload.prompts)
+    if found := faults(spec):
+        raise SpecError("; ".join(found), where=spec.name)
+
+
+def faults(spec: SweepSpec) -> list[str]:
+    """What cannot run here, one clause each. Nodes have a check of their own: preflight_nodes.py."""
+    faults = [*_model_faults(spec), *_launcher_faults(spec)]
     if spec.workload.chat_template and not spec.workload.chat_template.is_file():
         faults.append(f"workload.chat_template {spec.workload.chat_template} does not exist")
-    if faults:
-        raise SpecError("; ".join(faults), where=spec.name)
+    return faults
 
 
 def check_port(spec: SweepSpec) -> None:
@@ -48,17 +53,22 @@ def check_port(spec: SweepSpec) -> None:
 
 
 def native_depth(model_dir: Path) -> tuple[int, str] | None:
-    """The deepest K a drafter drafts, by its config.json, and the key that says so; None when it does not say.
-
-    An autoregressive drafter has no such limit. Where several keys stand, the smallest counts: drafting deeper
-    than a block collapses all positions and vLLM 0.33 has no guard on it.
-    """
+    """`native_depth_of` a model folder; None where there is no config.json. Raises SpecError where it is broken."""
     try:
         config: dict[str, Any] = json.loads((model_dir / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, json.JSONDecodeError) as error:
         raise SpecError(f"cannot read the drafter's config.json: {error}", where=str(model_dir)) from None
+    return native_depth_of(config)
+
+
+def native_depth_of(config: dict[str, Any]) -> tuple[int, str] | None:
+    """The deepest K a drafter drafts, by its config.json, and the key that says so; None when it does not say.
+
+    An autoregressive drafter has no such limit. Where several keys stand, the smallest counts: drafting deeper
+    than a block collapses all positions and vLLM 0.33 has no guard on it.
+    """
     tables = [
         config,
         *(value for name, value in config.items() if isinstance(value, dict) and name.endswith("_config")),
@@ -102,6 +112,8 @@ def predicted_hours(spec: SweepSpec) -> float:
 
 
 def _model_faults(spec: SweepSpec) -> list[str]:
+    if spec.server.launcher in ("nnodes", "ray"):
+        return []  # the models are on the nodes
     faults = []
     for key, model in (("target.model", spec.target.model), ("speculator.model", spec.speculator.model)):
         # a local launch needs local files, as nothing is fetched here; a name without a slash is the server's own

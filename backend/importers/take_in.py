@@ -15,7 +15,7 @@ from backend.errors import Refused
 from backend.importers import files
 from backend.importers.found import Found
 from backend.records import Environment, Finding, Record, ReportedValue, Request, Run, Sweep
-from backend.spec import NAME_PATTERN
+from backend.spec_nodes import NAME_PATTERN
 from backend.store import journal
 from backend.store.database import Store
 
