@@ -94,7 +94,8 @@ class Timing(_Part):
     """INSTRUMENT: after MEASURE, some prompts again with the proposer timed from inside, probe on, off, off, on.
 
     `prompts`: how many; None: 8 where we launch vLLM ourselves, else none (a launch script must load the probe, see
-    `engines/command.py`). `alone`: time without MEASURE, which gives no throughput (`time-proposer`).
+    `engines/command.py`; on Ray's workers it must lie on PYTHONPATH). `alone`: time without MEASURE, which gives no
+    throughput (`time-proposer`).
     """
 
     prompts: int | None = Field(default=None, ge=0)
@@ -195,7 +196,8 @@ class SweepSpec(_Part):
         """Prompts of INSTRUMENT; 0: the proposer is not timed."""
         if self.timing.prompts is not None:
             return self.timing.prompts
-        return TIMED_PROMPTS if self.server.launcher != "command" and self.server.base_url is None else 0
+        ours = self.server.launcher in ("vllm", "nnodes") and self.server.base_url is None
+        return TIMED_PROMPTS if ours else 0
 
     def _fault_of_forced(self) -> str | None:
         if not self.forced.starts:
