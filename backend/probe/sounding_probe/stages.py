@@ -22,8 +22,6 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from .hooks import HOOKS, STEP_ENDS, Hook
 
 MAX_MARKS = 1_000_000  # 16 bytes each: at most 16 MB a rank between two drains; recording then stops and says so
@@ -37,6 +35,10 @@ class Tape:
 
     def __init__(self, cuda: bool) -> None:
         self.cuda = cuda
+        if cuda:
+            import torch  # only where there is a stream to put events on
+
+            self.torch = torch
         self.limit = MAX_EVENTS if cuda else MAX_MARKS
         self.names: list[str] = ["outside"]
         self.thread = threading.get_ident()
@@ -62,7 +64,7 @@ class Tape:
             self.truncated = True
             return
         if self.cuda:
-            event = torch.cuda.Event(enable_timing=True)
+            event = self.torch.cuda.Event(enable_timing=True)
             event.record()
             self.events.append(event)
         else:
@@ -76,7 +78,7 @@ class Tape:
         """Time from each mark to the next, microseconds. Synchronises once on CUDA."""
         if not self.cuda:
             return [(later - now) * 1e6 for now, later in zip(self.times, self.times[1:], strict=False)]
-        torch.cuda.synchronize()
+        self.torch.cuda.synchronize()
         return [now.elapsed_time(later) * 1e3 for now, later in zip(self.events, self.events[1:], strict=False)]
 
     def table(self) -> tuple[list[tuple[str, int]], list[list[float | None]]]:
@@ -90,6 +92,8 @@ class Tape:
             if self.stages[index] != OUTSIDE:
                 column = columns.setdefault((self.stages[index], self.positions[index]), len(columns))
                 steps[-1][column] = steps[-1].get(column, 0.0) + interval
+        if end and self.ends and self.ends[-1] == end:
+            steps.append({})
         # What follows the last end belongs to no step.
         rows = [[_rounded(step.get(column)) for column in range(len(columns))] for step in steps[:-1]]
         return [(self.names[stage], position) for stage, position in columns], rows
@@ -178,6 +182,7 @@ def _owner(worker: Any, path: str) -> Any:
     find: dict[str, Callable[[], Any]] = {
         "runner": lambda: runner,
         "graphs": lambda: getattr(runner, "cudagraph_manager", None),
+        "block_table": lambda: getattr(getattr(runner, "input_batch", None), "block_table", None),
         "model": lambda: runner.get_model(),
         "rejection_sampler": lambda: getattr(runner, "rejection_sampler", None),
         "drafter": lambda: drafter,
