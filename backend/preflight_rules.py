@@ -268,7 +268,8 @@ def models(spec: SweepSpec, seen: Sequence[Seen]) -> Iterator[Check]:
             words = f"{what}.revision is {revision}, the folders say {', '.join(sorted(seen_revisions))}"
             yield Check(f"{what}-revision", "error", "", words, "pin what is there, or fetch what is pinned")
         if revision is None and not seen_revisions:
-            words = f"the {what}'s revision is not pinned; its digest is {next(iter(digests.values()), 'unknown')[:16]}"
+            digest = next(iter(digests.values()), "")[:16]
+            words = f"the {what}'s revision is not pinned" + (f"; its digest is {digest}" if digest else "")
             key = "target.revision" if what == "target" else "speculator.revision"
             yield Check(f"{what}-unpinned", "warning", "", words, f"give {key}, so that a later sweep can be compared")
 

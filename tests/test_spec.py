@@ -53,7 +53,9 @@ def test_demo_sweeps_0_to_7_and_gb10_is_the_studys() -> None:
     specs = {path.stem: load(path) for path in BUNDLED}
     assert specs["demo-vllm-cpu"].depths == tuple(range(8))
     gb10 = specs["glm52-gb10"]
-    assert (gb10.speculator.method, gb10.depths, gb10.server.env["DSPARK_K"]) == ("dspark", tuple(range(8)), "{k}")
+    assert (gb10.speculator.method, gb10.depths, gb10.server.launcher) == ("dspark", tuple(range(8)), "nnodes")
+    assert [(node.name, node.local) for node in gb10.node] == [("spark-a", True), ("spark-b", False)]
+    assert gb10.nodes.roce
     assert gb10.reference_depths == {"production": 2, "recipe": 3, "native": 7}
 
 
