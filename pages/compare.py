@@ -6,6 +6,9 @@ import pandas as pd
 import streamlit as st
 
 from backend import charts
+from backend.analysis.estimate import Estimate, student_t_mean
+from backend.analysis.selection import arms, numbers
+from backend.analysis.summary import KSummary
 from pages.parts import frame, link, show, terms
 
 SUMMARISED = (
@@ -14,10 +17,17 @@ SUMMARISED = (
     "cycle_ms",
     "acceptance_length",
     "acceptance_rate",
+    "ttft_s",
     "power_w",
     "tokens_per_joule",
 )
 AXES = {name: terms.QUANTITIES["acceptance" if name == "acceptance_rate" else name] for name in SUMMARISED}
+
+
+def over(estimate: Estimate) -> str:
+    """What an estimate's n counts: its method names prompts where they are what was resampled."""
+    return "prompt" if "prompt" in estimate.method else "run"
+
 
 view = frame.open_page("Compare K")
 frame.source_badge(view.sweep)
@@ -36,12 +46,23 @@ with right:
     )
 axis = AXES[metric]
 
+
+def told(row: KSummary, sweep: str) -> Estimate:
+    """The metric of one depth; what the summary has not is the mean over its runs."""
+    if metric in row.figures():
+        return row.figures()[metric]
+    runs = arms(view.snapshot.cell_rows(sweep, row.cell_id))
+    return student_t_mean(numbers(runs[runs["k"] == row.k], metric), axis.unit)
+
+
 rows = []
 for sweep in [view.name, *others]:
     cells = terms.cell_names(view.snapshot.of_sweep("cells", sweep), whole=False)
     for row in view.snapshot.summary(sweep):
         series = ", ".join(filter(None, (f"{sweep} ({sources[sweep]})", cells[row.cell_id])))
-        rows.append({"series": series, "cell_id": row.cell_id, **terms.estimate_row(row.figures()[metric], k=row.k)})
+        key = {"series": series, "cell_id": row.cell_id, "sweep": sweep, "runs": row.n_runs}
+        estimate = told(row, sweep)
+        rows.append({**key, "over": over(estimate), **terms.estimate_row(estimate, k=row.k)})
 points = pd.DataFrame(rows)
 
 depths = [str(k) for k in sorted({int(k) for k in points["k"]})]
@@ -58,9 +79,15 @@ if points.empty:
 zero = points[(points["k"] == 0) & points["value"].notna()]
 reference = float(zero["value"].iloc[0]) if len(zero) and len(shown) == 1 else None
 figure = charts.depth_curve(points, axis, name=view.name, reference=reference)
+known = points.dropna(subset=["value"])
+ends = [
+    f"{names[c]}: highest {axis.words(most['value'])} at K={int(most['k'])}"
+    for c in shown
+    if len(of := known[known["cell_id"] == c]) and (most := of.loc[of["value"].idxmax()]) is not None
+]
 show.chart(
     figure,
-    f"{axis.label} against draft depth K for {'; '.join(names[c] for c in shown)}. The table below has every figure.",
+    f"{axis.label} against draft depth K. {'; '.join(ends) or 'No value is known'}. The table has every figure.",
     key="compare",
 )
 st.caption(f"{axis.label}: {terms.MEANING['acceptance' if metric == 'acceptance_rate' else metric]}")
@@ -74,7 +101,12 @@ table = pd.DataFrame(
             "Sweep and cell": point["series"],
             "K": int(point["k"]),
             axis.title: axis.figure(point["value"], point["low"], point["high"]),
-            "n": "" if pd.isna(point["n"]) else f"{point['n']:g}",
+            "n": "" if pd.isna(point["n"]) else terms.plural(int(point["n"]), point["over"]),
+            "Runs": link.to_runs(
+                f"{point['runs']:g}",
+                point["sweep"],
+                depth=int(point["k"]),
+            ),
             "Why no interval": point["reason"] or "",
         }
         for _, point in points.iterrows()
@@ -101,13 +133,13 @@ for depth in comparison.depths:
             "K": depth.k,
             f"Decode throughput against K={base} (%)": terms.percent(change, signed=True),
             "p (Holm)": "" if pair.p_holm is None else f"{pair.p_holm:.2g}",
-            "n": f"{depth.runs:g}",
+            "Runs": link.to_runs(f"{depth.runs:g}", view.name, depth=depth.k, cell=cell_id),
             "Why no interval": change.reason or "",
         }
     )
 if pairs:
     show.table(pd.DataFrame(pairs), f"Change of decode throughput against K={base}")
-    st.caption("Paired inside blocks where there are blocks; intervals and p adjusted for all pairs (Holm). n: runs.")
+    st.caption("Paired inside blocks where there are blocks; intervals and p adjusted for all pairs (Holm).")
 else:
     st.info("Only one depth has a throughput.")
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
+from backend.store.sql_examples import by_depth
 from pages.parts import frame, link, terms
 
 HEAD_ROWS = 200
 NAMES = {"csv": "CSV", "parquet": "Parquet", "json": "JSON"}
+MOST_ROWS = {"csv": 2_000_000, "parquet": 20_000_000, "json": 200_000}  # a file is made in memory
+MOST_SNAPSHOT_BYTES = 400_000_000
 MIMES = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "json": "application/json"}
 
 view = frame.open_page("Data", needs="snapshot")
@@ -26,8 +29,11 @@ name = link.one(
     words=lambda t: f"{t} ({terms.plural(int(tables.loc[t, 'rows']), 'row')})",
 )
 st.markdown(str(tables.loc[name, "comment"] or ""))
+rows = int(tables.loc[name, "rows"])
+offered = [fmt for fmt in MIMES if rows <= MOST_ROWS[fmt]]
 with st.container(horizontal=True):
-    for fmt, mime in MIMES.items():
+    for fmt in offered:
+        mime = MIMES[fmt]
         st.download_button(
             f"Download {NAMES[fmt]}",
             lambda fmt=fmt: snapshot.export(name, fmt),
@@ -37,7 +43,9 @@ with st.container(horizontal=True):
             key=f"download-{fmt}",
         )
 head, columns = snapshot.table_head(name, HEAD_ROWS)
-rows = int(tables.loc[name, "rows"])
+left_out = [NAMES[fmt] for fmt in MIMES if fmt not in offered]
+if left_out:
+    st.caption(f"With {rows} rows not as {' or '.join(left_out)}: the file would not fit into this server's memory.")
 st.caption(
     f"The first {HEAD_ROWS} of {rows} rows; the files hold all."
     if rows > HEAD_ROWS
@@ -52,34 +60,40 @@ st.markdown(
     "One DuckDB file with all of it. It is replaced as a whole when new runs are stored, so a reader never "
     "blocks a sweep and never sees half of one."
 )
-st.download_button(
-    "Download results.duckdb",
-    snapshot.path.read_bytes,
-    "results.duckdb",
-    "application/octet-stream",
-    on_click="ignore",
-    key="download-snapshot",
-)
-path = snapshot.path
-only = f" WHERE sweep = '{view.name}'" if view.name else ""
-st.markdown("To query it, open it where this page is served from, or download it first.")
-st.markdown("DuckDB shell (1.5 or newer)")
-st.code(
-    f"""duckdb -readonly {path}
-SELECT k, n_runs, decode_tok_s, tokens_per_step, cycle_ms FROM k_summary{only} ORDER BY k;
-""",
-    language="sql",
-    wrap_lines=True,
-)
-st.markdown("Python")
-st.code(
-    f"""import duckdb
+size = snapshot.path.stat().st_size
+if size <= MOST_SNAPSHOT_BYTES:
+    st.download_button(
+        "Download results.duckdb",
+        snapshot.path.read_bytes,
+        "results.duckdb",
+        "application/octet-stream",
+        on_click="ignore",
+        key="download-snapshot",
+    )
+else:
+    st.caption(f"It has {size / 1e9:.1f} GB: copy the file itself from where this page is served.")
+st.markdown("To query it, open it where this page is served from, or download it first. The page SQL needs neither.")
+path, query = snapshot.path, by_depth(view.name)
+clients = {
+    "DuckDB shell (1.5 or newer)": ("bash", f'duckdb -readonly {path} "{query}"'),
+    "Python": (
+        "python",
+        f'''import duckdb
+
 con = duckdb.connect("{path}", read_only=True)
-con.sql("SELECT k, decode_tok_s FROM k_summary{only} ORDER BY k").df()
-""",
-    language="python",
-    wrap_lines=True,
-)
+con.sql("{query}").df()''',
+    ),
+    "R": (
+        "r",
+        f'''library(duckdb)
+con <- dbConnect(duckdb(), dbdir = "{path}", read_only = TRUE)
+dbGetQuery(con, "{query}")
+dbDisconnect(con, shutdown = TRUE)''',
+    ),
+}
+for client, (language, code) in clients.items():
+    st.markdown(client)
+    st.code(code, language=language, wrap_lines=True)
 st.caption(
     "Open `results.duckdb`, never `live.duckdb`: the live file belongs to the running sweep. Reopen it to see a "
     "newer snapshot."

@@ -6,9 +6,11 @@ import pandas as pd
 import streamlit as st
 
 from backend import charts
+from backend.analysis.compare import MARGIN_PERCENT
+from backend.analysis.estimate import Estimate
 from backend.analysis.selection import arms
 from backend.analysis.sentence import answer_sentence
-from pages.parts import frame, show, terms
+from pages.parts import frame, link, show, terms
 
 view = frame.open_page("Overview")
 frame.source_badge(view.sweep)
@@ -20,6 +22,8 @@ rows = [row for row in view.snapshot.summary(view.name) if row.cell_id == cell_i
 comparison = view.snapshot.comparison(view.name, cell_id)
 runs = arms(view.snapshot.cell_rows(view.name, cell_id))
 best = comparison.recommendation.k if comparison.recommendation else None
+losses = {loss.k: loss for loss in comparison.depths}
+within = [k for k, loss in losses.items() if loss.verdict == "within"]
 
 st.header(terms.verdict(comparison), anchor=False)
 st.markdown(answer_sentence(comparison, source=str(view.sweep["source"])))
@@ -41,11 +45,15 @@ def curve(quantity: str, height: int) -> None:
         reference=float(zero.iloc[0]) if main and len(zero) else None,
         marked=best if main else None,
         marked_name="fastest" if best == comparison.best_k else "recommended",
+        within=within if main and len(within) > 1 else (),
+        within_name=f"within {MARGIN_PERCENT:g}% of the fastest",
+        about=cell_id,
         height=height,
     )
     there = points.dropna(subset=["value"])
     told = "; ".join(f"K={int(p['k'])}: {axis.words(p['value'], p['low'], p['high'])}" for _, p in there.iterrows())
-    show.chart(figure, f"{axis.label} against draft depth K. {told}", key=f"curve-{quantity}")
+    found = f"{terms.verdict(comparison)}. " if main else ""
+    show.chart(figure, f"{found}{axis.label} against draft depth K. {told}", key=f"curve-{quantity}")
 
 
 left, right = st.columns([3, 2], gap="medium")
@@ -58,33 +66,67 @@ with right:
     curve("tokens_per_step", 260)
     curve("cycle_ms", 260)
 
+
+def chance(k: int) -> str:
+    """P(best): never the certainty that a number of draws cannot give."""
+    p = losses[k].p_best if k in losses else None
+    return "not known" if p is None else "under 0.01" if p < 0.01 else "over 0.99" if p > 0.99 else f"{p:.2f}"
+
+
+def prompts(estimate: Estimate) -> str:
+    """How many prompts an interval is over."""
+    return str(estimate.n) if estimate.has_interval and "prompt" in estimate.method else ""
+
+
 st.subheader("Every depth", anchor=False)
-losses = {loss.k: loss for loss in comparison.depths}
+curves = {name: terms.QUANTITIES[name] for name in ("decode_tok_s", "tokens_per_step", "cycle_ms")}
 show.table(
     pd.DataFrame(
         [
             {
                 "K": row.k,
-                **{
-                    axis.title: terms.figure(row.figures()[name], axis)
-                    for name, axis in terms.QUANTITIES.items()
-                    if name in ("decode_tok_s", "tokens_per_step", "cycle_ms")
-                },
+                **{axis.title: terms.figure(row.figures()[name], axis) for name, axis in curves.items()},
                 "Loss against fastest (%)": terms.percent(losses[row.k].loss_percent)
                 if row.k in losses
                 else "not known",
+                "P(fastest)": chance(row.k),
                 "Verdict": losses[row.k].verdict if row.k in losses else "no throughput",
-                "Runs": row.n_runs,
+                "Runs": link.to_runs(str(row.n_runs), view.name, depth=row.k),
+                "Prompts": prompts(row.tokens_per_step),
             }
             for row in rows
         ]
     ),
     "Figures of every depth with their intervals",
 )
-st.caption(
-    "Figures in brackets are 95% intervals; where there is none, a single run (or a printed figure) stands alone. "
-    "Verdict: *within* 1% of the fastest depth, *worse* by more, or *unresolved*: not told apart by these runs."
+why = sorted(
+    {row.decode_tok_s.reason for row in rows if row.decode_tok_s.value is not None and row.decode_tok_s.reason}
 )
+st.caption(
+    "Figures in brackets are 95% intervals: over runs for throughput and cycle, over prompts for tokens per step"
+    + (f"; none for throughput where there is {' or '.join(why)}. " if why else ". ")
+    + f"Verdict: *within* {MARGIN_PERCENT:g}% of the fastest depth, *worse* by more, or *unresolved*: not told apart "
+    "by these runs. P(fastest): the probability that no other depth is faster. A number of runs leads to them."
+)
+if comparison.regrets:
+    st.subheader("What the named depths cost", anchor=False)
+    show.table(
+        pd.DataFrame(
+            [
+                {
+                    "Depth": regret.name,
+                    "K": regret.k,
+                    "Loss against fastest (%)": terms.percent(regret.loss_percent),
+                    "Runs": link.to_runs(str(losses[regret.k].runs), view.name, depth=regret.k)
+                    if regret.k in losses
+                    else "0",
+                    "Why no interval": regret.loss_percent.reason or "",
+                }
+                for regret in comparison.regrets
+            ]
+        ),
+        "Loss of every depth that the sweep's specification names",
+    )
 
 findings = view.snapshot.of_sweep("findings", view.name)
 warnings = findings[findings["severity"].isin(["warning", "error"])]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
-from pages.parts import frame, link, order, reader, show, terms
+from pages.parts import frame, link, machine, order, reader, show, terms
 
 LOG_TAIL_BYTES = 6000
 
@@ -21,7 +21,24 @@ findings = view.snapshot.of_sweep("findings", view.name)
 failures = view.snapshot.of_sweep("failures", view.name)
 
 order.draw(view, key="run-order")
-speed = view.snapshot.of_sweep("run_cells", view.name).groupby("run_id")["decode_tok_s"].first()
+
+states = order.state_of(runs)
+left, middle, right = st.columns(3)
+with left:
+    depths = [str(k) for k in sorted({int(k) for k in runs["k"]})]
+    depth = link.one("depth", "Depth K", [link.ALL, *depths], link.ALL)
+with middle:
+    ended = link.one("ended", "Ended", [link.ALL, *sorted(set(states))], link.ALL)
+with right:
+    cells = terms.cell_names(view.snapshot.of_sweep("cells", view.name))
+    cell_id = link.one("cell", "Throughput of the cell", list(cells), next(iter(cells), ""), words=cells.__getitem__)
+shown = runs[(runs["k"].astype(str) == depth) | (depth == link.ALL)]
+shown = shown[(states[shown.index] == ended) | (ended == link.ALL)]
+if shown.empty:
+    st.info("No run of this depth ended so.")
+    st.stop()
+every, runs = runs, shown
+speed = view.snapshot.cell_rows(view.name, cell_id).set_index("run_id")["decode_tok_s"]
 listed = pd.DataFrame(
     {
         "Order": runs["order_index"],
@@ -29,7 +46,7 @@ listed = pd.DataFrame(
         "K": runs["k"],
         "Ended": order.state_of(runs),
         "Role": runs["role"],
-        "Decode tok/s": runs["run_id"].map(speed),
+        "Decode tok/s": runs["run_id"].map(speed).astype(float),
         "Findings": runs["run_id"].map(findings["run_id"].value_counts()).fillna(0).astype(int),
         "Server start (s)": runs["server_start_s"],
         "Run (s)": runs["ended_unix_s"] - runs["started_unix_s"],
@@ -41,11 +58,11 @@ listed = listed.dropna(axis="columns", how="all")
 st.dataframe(
     listed,
     hide_index=True,
-    alt="Every run of the sweep",
+    alt=f"{terms.plural(len(listed), 'run')} of the sweep's {len(every)}",
     column_config={
         "Order": st.column_config.NumberColumn(format="%d"),
         "Block": st.column_config.NumberColumn(format="%d"),
-        "Decode tok/s": st.column_config.NumberColumn(format="%.2f", help="First cell of the run"),
+        "Decode tok/s": st.column_config.NumberColumn(format="%.2f"),
         "Server start (s)": st.column_config.NumberColumn(format="%.1f"),
         "Run (s)": st.column_config.NumberColumn(format="%.0f"),
     },
@@ -64,6 +81,8 @@ if len(about_sweep):
         ),
         "Findings about the whole sweep",
     )
+
+machine.over_time(view)
 
 st.header("One run", anchor=False)
 by_id = runs.set_index("run_id")

@@ -9,7 +9,7 @@ at least 3:1 contrast on both, and each series has its own marker and dash, for 
 from backend.charts.columns import LOOKS, two_columns
 from backend.charts.cycle import cycle_fit, drift, residuals
 from backend.charts.depth import depth_curve
-from backend.charts.order import STATUS, run_order
+from backend.charts.order import STATUS, over_order, run_order
 from backend.charts.style import COLOURS, NEUTRAL, Axis, depth_names
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "depth_curve",
     "depth_names",
     "drift",
+    "over_order",
     "residuals",
     "run_order",
     "two_columns",

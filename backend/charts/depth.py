@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -29,11 +31,15 @@ def depth_curve(
     reference_name: str = "K=0",
     marked: int | None = None,
     marked_name: str = "",
+    within: Sequence[int] = (),
+    within_name: str = "within 1% of the best",
+    about: str = "",
     height: int = 420,
 ) -> go.Figure:
     """A quantity against K with intervals; single `runs` (k, value, hover) behind; a dashed `reference` line.
 
-    `points` is an estimate table; `marked` rings one K. Depths without a value are gaps, named under the axis.
+    `points` is an estimate table; `marked` rings one K, `within` those that are as good. Depths without a value are
+    gaps, named under the axis. `about`: the hover's last line (sweep, cell).
     """
     figure = go.Figure()
     points = points.assign(series=points.get("series", name))
@@ -61,27 +67,14 @@ def depth_curve(
             connectgaps=False,
             line={"color": colour, "width": 2, "dash": DASHES[index % len(DASHES)]},
             marker={"color": colour, "size": 9, "symbol": MARKERS[index % len(MARKERS)]},
-            text=[point_hover(row, axis, str(series)) for _, row in rows.iterrows()],
+            text=[point_hover(row, axis, str(series), about) for _, row in rows.iterrows()],
             hovertemplate="%{text}<extra></extra>",
         )
         missing = [int(k) for k in rows.loc[rows["value"].isna(), "k"]]
         if missing:
             gaps.append(f"no value at {depth_names(missing)}" + (f" ({series})" if len(groups) > 1 else ""))
-        ringed = rows[(rows["k"] == marked) & rows["value"].notna()]
-        if len(ringed):
-            figure.add_scatter(
-                x=ringed["k"],
-                y=ringed["value"],
-                mode="markers",
-                name=marked_name,
-                hoverinfo="skip",
-                marker={
-                    "color": "rgba(0,0,0,0)",
-                    "size": 19,
-                    "symbol": "circle",
-                    "line": {"color": COLOURS[1], "width": 2.5},
-                },
-            )
+        _ring(figure, rows[rows["k"].isin(within)], within_name, COLOURS[2], "square", 17)
+        _ring(figure, rows[rows["k"] == marked], marked_name, COLOURS[1], "circle", 22)
     if reference is not None:
         figure.add_hline(
             y=reference,
@@ -91,5 +84,19 @@ def depth_curve(
         )
     depth_axis(figure, [int(k) for k in points["k"]], "; ".join(gaps))
     figure.update_yaxes(title=axis.title)
-    several = len(groups) > 1 or (runs is not None and len(runs) > 0) or marked is not None
+    several = len(groups) > 1 or (runs is not None and len(runs) > 0) or marked is not None or len(within) > 0
     return finish(figure, height, legend=several)
+
+
+def _ring(figure: go.Figure, points: pd.DataFrame, name: str, colour: str, symbol: str, size: int) -> None:
+    """Open marks around points; shape and colour both tell one kind from another."""
+    there = points.dropna(subset=["value"])
+    if len(there):
+        figure.add_scatter(
+            x=there["k"],
+            y=there["value"],
+            mode="markers",
+            name=name,
+            hoverinfo="skip",
+            marker={"color": "rgba(0,0,0,0)", "size": size, "symbol": symbol, "line": {"color": colour, "width": 2.5}},
+        )

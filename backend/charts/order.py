@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from backend.charts.style import COLOURS, NEUTRAL, finish
+from backend.charts.style import COLOURS, DASHES, MARKERS, NEUTRAL, Axis, error_bars, finish
 
 STATUS = {  # how a run ended -> (marker, colour, words)
     "done": ("circle", COLOURS[0], "done"),
@@ -14,6 +14,29 @@ STATUS = {  # how a run ended -> (marker, colour, words)
     "failed": ("x", COLOURS[1], "failed"),
     "interrupted": ("triangle-down-open", COLOURS[1], "interrupted"),
 }
+
+
+def over_order(points: pd.DataFrame, axis: Axis, *, height: int = 260) -> go.Figure:
+    """A figure of every run in run order: order_index, value, series, hover; optional low, high. A line a series."""
+    figure = go.Figure()
+    for index, (series, unsorted) in enumerate(points.groupby("series", sort=True)):
+        rows = unsorted.sort_values("order_index")
+        colour = COLOURS[index % len(COLOURS)]
+        figure.add_scatter(
+            x=rows["order_index"],
+            y=rows["value"],
+            error_y=error_bars(rows, colour) if "low" in rows else None,
+            mode="lines+markers",
+            name=str(series),
+            connectgaps=False,
+            line={"color": colour, "width": 1.5, "dash": DASHES[index % len(DASHES)]},
+            marker={"color": colour, "size": 8, "symbol": MARKERS[index % len(MARKERS)]},
+            text=rows["hover"],
+            hovertemplate="%{text}<extra></extra>",
+        )
+    figure.update_xaxes(title="Run order")
+    figure.update_yaxes(title=axis.title)
+    return finish(figure, height, legend=points["series"].nunique() > 1)
 
 
 def run_order(runs: pd.DataFrame, *, height: int = 320) -> go.Figure:

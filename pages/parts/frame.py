@@ -95,6 +95,7 @@ def _sidebar(snapshot: Snapshot | None, sweeps: pd.DataFrame) -> pd.Series | Non
             )
         if snapshot is not None:
             _snapshot_words(snapshot)
+        link.svg()
     return chosen
 
 
@@ -120,7 +121,7 @@ def source_badge(sweep: pd.Series) -> None:
     st.badge(source, color=colour, help=meaning)
     drafter = " with ".join(str(sweep[c]) for c in ("speculator_method", "speculator_model") if sweep[c])
     models = f"Target {sweep['target_model']}" + (f", speculator {drafter}" if drafter else "")
-    lines = [sweep["description"], models, meaning if source != "measured" else ""]
+    lines = [f"Sweep {sweep['sweep']}", sweep["description"], models, meaning if source != "measured" else ""]
     st.caption("  \n".join(line for line in lines if line))
 
 

@@ -8,19 +8,29 @@ sidebar's links carry what each page last showed (`of_page`). What a link does n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from urllib.parse import urlencode
 
 import streamlit as st
 
 from pages.parts.menu import Page
 
 ALL, NONE = "all", "none"
-OF_ONE_SWEEP = ("cell", "cells", "run")  # names of parts of a sweep: they mean nothing in another
+IMAGE = "image"  # what a chart's own button saves: a PNG, or with image=svg in the link an SVG
+OF_ONE_SWEEP = ("cell", "cells", "run", "depth", "ended")  # names of parts of a sweep: they mean nothing in another
 
 
 def of_page(page: Page, sweep: str | None) -> dict[str, str]:
     """The link to a page: the sweep, and what the page showed last."""
     kept = {key: st.session_state[f"kept:{key}"] for key in page.keys if f"kept:{key}" in st.session_state}
+    if st.query_params.get(IMAGE) == "svg":
+        kept[IMAGE] = "svg"
     return kept if sweep is None else {"sweep": sweep, **kept}
+
+
+def to_runs(words: str, sweep: str, **filters: object) -> str:
+    """A number in a table as a link (Markdown) to the runs behind it: `depth`, `cell`, `ended` of the page Runs."""
+    said = urlencode({"sweep": sweep, **{name: str(value) for name, value in filters.items()}})
+    return f"[{words}](runs?{said})"
 
 
 def sweep(names: Sequence[str], default: str) -> str:
@@ -32,6 +42,23 @@ def sweep(names: Sequence[str], default: str) -> str:
     st.session_state["sweep"] = chosen
     st.selectbox("Sweep", names, key="sweep", on_change=_to_another_sweep)
     return chosen
+
+
+def svg() -> bool:
+    """Whether charts are saved as SVG; the switch for it is drawn on every page."""
+    said = st.query_params.get(IMAGE) == "svg"
+    st.session_state["image-svg"] = said
+    st.toggle(
+        "Save charts as SVG", key="image-svg", on_change=_image_to_link, help="Else the camera button saves a PNG."
+    )
+    return said
+
+
+def _image_to_link() -> None:
+    if st.session_state["image-svg"]:
+        st.query_params[IMAGE] = "svg"
+    else:
+        st.query_params.pop(IMAGE, None)
 
 
 def _to_another_sweep() -> None:

@@ -6,18 +6,21 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
+from pages.parts import link
+
 CHART_CONFIG = {
     "displaylogo": False,
     "scrollZoom": False,
     "doubleClick": "reset",
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
-    "toImageButtonOptions": {"format": "png", "scale": 2, "filename": "sounding"},
 }
 
 
 def chart(figure: go.Figure, alt: str, *, key: str) -> None:
     """A figure with a text that states what it shows, for screen readers."""
-    st.plotly_chart(figure, config=CHART_CONFIG, alt=alt, key=key)
+    svg = st.query_params.get(link.IMAGE) == "svg"
+    image = {"format": "svg" if svg else "png", "scale": 1 if svg else 2, "filename": f"sounding-{key}"}
+    st.plotly_chart(figure, config={**CHART_CONFIG, "toImageButtonOptions": image}, alt=alt, key=key)
 
 
 def table(frame: pd.DataFrame, alt: str) -> None:
