@@ -165,8 +165,12 @@ def _clock_step(run: Run, wall_unix_s: float, monotonic_s: float) -> Finding | N
 
 
 def _forced_stop(run: Run, stopped_s: float | None, spec: SweepSpec) -> Finding | None:
-    """A finding when SIGTERM was not enough: everything was measured before, so the run is kept."""
-    if stopped_s is None or stopped_s <= spec.server.stop_timeout_s:
+    """A finding when SIGTERM was not enough: everything was measured before, so the run is kept.
+
+    A server over nodes stops one rank after the other and tells itself which it had to kill.
+    """
+    over_nodes = spec.server.launcher in ("nnodes", "ray")
+    if over_nodes or stopped_s is None or stopped_s <= spec.server.stop_timeout_s:
         return None
     return Finding(
         run.sweep,

@@ -132,8 +132,8 @@ class NodesServer:
                 rank.launch(self._settings.host if rank.number == 0 else "0.0.0.0")
         except (NodeError, RunFailed) as error:
             self._stopping.set()
-            for rank in self.ranks:
-                self._end(rank)
+            if not [failure for rank in self.ranks if (failure := self._end(rank)) is not None]:
+                forget(self._lease_path)
             fix = error.fix if isinstance(error, NodeError) else "read the node's last log lines"
             raise RunFailed(
                 error.what, kind="launch", where=error.where, fix=error.fix or fix, log_tail=self.log_tail()

@@ -96,7 +96,7 @@ class Rank:
         self.carrier_changes: list[int] = []  # of the data link: first and last reading since it was ready
         self.progress_bytes = 0  # of log lines that are more than waiting
         self.progress_s = time.monotonic()
-        self.forced = self.stopped = False
+        self.forced = self.stopped = self.launched = False
         self._channel: Channel | None = None
         self._known: list[int] | None = None  # workers that were there before us, where Ray starts them
         self._offset, self._free_bytes = 0, 0
@@ -124,10 +124,16 @@ class Rank:
         self.log_path.write_bytes(b"")
         if self.argv:
             request = {"argv": self.argv, "env": self.env, "files": self._files, "log": self._log}
-            launched = ask(channel, ANSWER_S, op="launch", **request, address=address, ports=self.ports)
+            self.launched = True  # also where the answer is lost: then it may run
+            try:
+                launched = ask(channel, ANSWER_S, op="launch", **request, address=address, ports=self.ports)
+            except RunFailed:
+                self.launched = False
+                raise
             self.env = launched["env"]
         else:
             self._known = ask(channel, ANSWER_S, op="workers")["workers"]
+            self.launched = True
 
     def watch(self) -> list[str]:
         """It is ready: from now on its workers must live and its link must stay. Their names."""
@@ -157,11 +163,11 @@ class Rank:
             self._take_log(answer["text"], answer["offset"])
             if answer["carrier_changes"] is not None:
                 self.carrier_changes[1:] = [answer["carrier_changes"]]
-            if self.ended is None and self.argv and not answer["leader"]:
-                status = answer["status"]
-                self.ended = f"{self.name} {ending(status) if status is not None else 'ended'}"
-            if self.ended is None and answer["lost"]:
-                self.ended = f"{answer['lost'][0]} on {self.node.name} ended"
+            if self.ended is None:
+                status, gone = answer["status"], [f"{name} on {self.node.name} ended" for name in answer["lost"]]
+                if self.argv and not answer["leader"]:
+                    gone.append(f"{self.name} {ending(status) if status is not None else 'ended'}")
+                self.ended = ", ".join(gone) or None
 
     def tail(self) -> str:
         """The last lines of its log, headed by what is known of it."""
@@ -172,7 +178,9 @@ class Rank:
     def stop(self, stop_timeout_s: float, release_timeout_s: float, memory_slack_bytes: int) -> None:
         """End it, by its own session, and verify the release. Raises RunFailed(kind="wont_stop")."""
         with self._lock:
-            if self.stopped:
+            if self.stopped or not self.launched:
+                self.stopped = True
+                self.close()
                 return
             channel = self._reach_again(stop_timeout_s + release_timeout_s)
             try:
