@@ -7,7 +7,7 @@ DEMO_SPEC := data/specs/demo-vllm-cpu.toml
 # Installs resolve nothing at run time: versions are pinned in the requirement files.
 PIP_FLAGS := --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-image check viewer models bench bundle screenshots clean
+.PHONY: help demo test test-nodes test-image check viewer models bench bundle screenshots clean
 help:  ## this list
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z.-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
@@ -53,10 +53,13 @@ check: .venv/.dev  ## ruff, mypy, import rules, fast tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "$(FAST) and not slow"
 
 # Two at a time what shares no machine state; then one by one what starts vLLM, Chromium or an image build.
-FAST := not vllm and not browser and not image
+FAST := not vllm and not browser and not image and not nodes
 test: .venv/.dev .venv-vllm/.done system-packages  ## all tests: real vLLM, real Chromium, the viewer image
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "$(FAST)"
-	$(BIN)/python -m pytest -m "not ($(FAST))"
+	$(BIN)/python -m pytest -m "not ($(FAST)) and not nodes"
+
+test-nodes: .venv/.dev .venv-vllm/.done  ## two hosts out of namespaces (root): real TP2 over both, and all that can fail
+	$(BIN)/python -m pytest -rs -m "nodes or not nodes" tests/nodes tests/engines/test_ssh.py
 
 test-image: .venv/.dev system-packages  ## the viewer image: linted, built, run, every page drawn
 	$(BIN)/python -m pytest -m image

@@ -22,7 +22,16 @@ settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
-SLOW = ("sweep/", "pages/", "importers/", "engines/", "test_cli.py", "test_worker.py", "analysis/test_coverage.py")
+SLOW = (
+    "nodes/",
+    "sweep/",
+    "pages/",
+    "importers/",
+    "engines/",
+    "test_cli.py",
+    "test_worker.py",
+    "analysis/test_coverage.py",
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker

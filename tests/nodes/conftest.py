@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from backend import sweep
+from backend.engines import nodes_server
 from tests.nodes.rig import NoRig, Rig
 from tests.standin.specs import write_spec
 
+EVIDENCE = ("data-link-flap", "foreign-requests")
 SCRIPTED = Path(__file__).with_name("scripted_vllm.py")
 
 
@@ -22,7 +24,12 @@ SCRIPTED = Path(__file__).with_name("scripted_vllm.py")
 def _no_exclusions_by_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy test machine the client is starved, and its runs would rightly be repeated."""
     real = sweep.exclusions
-    monkeypatch.setattr(sweep, "exclusions", lambda found: real([f for f in found if f.code == "data-link-flap"]))
+    monkeypatch.setattr(sweep, "exclusions", lambda found: real([f for f in found if f.code in EVIDENCE]))
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes_server, "LOOK_EVERY_S", 0.2)
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +65,20 @@ def _command(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}").exists() else b"sshd (gone)"
 
 
+def on_hosts(hosts: Rig, python: str, rank_env: tuple[dict[str, str], dict[str, str]] = ({}, {})) -> dict[str, Any]:
+    """Keywords of `write_spec` for a sweep over both hosts that is run from outside, by the management LAN."""
+    return {
+        "server_launcher": "nnodes",
+        "server_python": python,
+        "server_argv": ["--enforce-eager"],
+        "server_host": hosts.head.management_address,
+        "server_port": 18951,
+        "timing": {"prompts": 0},
+        "node": [hosts.node(host, env=env) for host, env in zip(hosts.hosts, rank_env, strict=True)],
+        "nodes": {"memory_slack_bytes": 64 << 30, "agent": {"on": False}},
+    }
+
+
 @pytest.fixture
 def scripted_spec(hosts: Rig, tmp_path: Path) -> Callable[..., Path]:
     """Writes a spec that sweeps the scripted ranks over the rig's hosts; `rank_env` is one environment a rank."""
@@ -67,16 +88,6 @@ def scripted_spec(hosts: Rig, tmp_path: Path) -> Callable[..., Path]:
     python.chmod(0o755)
 
     def write(*, rank_env: tuple[dict[str, str], dict[str, str]] = ({}, {}), **changes: Any) -> Path:
-        server = {
-            "server_launcher": "nnodes",
-            "server_python": str(python),
-            "server_argv": ["--enforce-eager"],
-            "server_host": hosts.head.management_address,
-            "server_port": 18951,
-            "timing": {"prompts": 0},
-            "node": [hosts.node(host, env=env) for host, env in zip(hosts.hosts, rank_env, strict=True)],
-            "nodes": {"memory_slack_bytes": 64 << 30, "agent": {"on": False}},
-        }
-        return write_spec(tmp_path / "specs", **{**server, **changes})
+        return write_spec(tmp_path / "specs", **{**on_hosts(hosts, str(python), rank_env), **changes})
 
     return write

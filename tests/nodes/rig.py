@@ -97,6 +97,18 @@ class Host:
                     found.append(pid)
         return found
 
+    def leader(self) -> int:
+        """The rank's main process: the leader of the one session that is neither sshd's nor a keeper's."""
+        found = []
+        for pid in self.processes():
+            with suppress(OSError):
+                stat, command = session.stat_of(pid), Path(f"/proc/{pid}/cmdline").read_bytes()
+                ours = not any(word in command for word in (b"sshd", b"sounding-echo"))
+                if stat is not None and stat.session == pid and ours:
+                    found.append(pid)
+        (leader,) = found
+        return leader
+
     def inside(self, argv: Sequence[str]) -> list[str]:
         """argv that runs a command on the host, as its console would."""
         return ["nsenter", "-t", str(self.first_process), "-m", "-n", "-p", "-u", "-i", *argv]

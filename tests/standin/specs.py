@@ -34,7 +34,8 @@ def write_spec(
     """Write a spec (and its prompts) into `folder`; its path.
 
     `fault`: STANDIN_FAULT of the engine; `arguments`: more of its options; `workload` changes keys of that table; `top`
-    are top-level keys, and keys of [server] where they begin with "server_" (server_retries=0).
+    are top-level keys, keys of [target] and [speculator] as dicts, and keys of [server] where they begin with "server_"
+    (server_retries=0).
     """
     folder.mkdir(parents=True, exist_ok=True)
     rows = ({"id": f"p{i}", "category": "ab"[i % 2], "text": f"def f{i}(x):\n    return x"} for i in range(prompts))
@@ -51,14 +52,14 @@ def write_spec(
         **{key.removeprefix("server_"): value for key, value in top.items() if key.startswith("server_")},
     }
     work = {"prompts": "prompts.jsonl", "max_tokens": 16, "ignore_eos": True, "warmup_requests": 1, **(workload or {})}
-    plain = {key: value for key, value in top.items() if not key.startswith("server_")}
+    models = {"target": {"model": "standin"}, "speculator": {"method": "draft_model"}}
+    plain = {key: value for key, value in top.items() if not key.startswith("server_") and key not in models}
     lines = [
         f"{key} = {toml(value)}"
         for key, value in {"name": name, "depths": depths, "blocks": blocks, "anchors": False, **plain}.items()
     ]
     for table, keys in {
-        "target": {"model": "standin"},
-        "speculator": {"method": "draft_model"},
+        **{table: {**keys, **top.get(table, {})} for table, keys in models.items()},
         "workload": work,
         "server": server,
     }.items():
