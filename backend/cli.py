@@ -22,6 +22,8 @@ from backend import (
     publish,
 )
 from backend.engines import engine_for
+from backend.engines.base import Engine
+from backend.engines.nnodes import NnodesEngine
 from backend.errors import Refused, SoundingError
 from backend.schedule import plan
 from backend.spec import SweepSpec
@@ -101,11 +103,18 @@ def sweep(spec_path: Path, name: str | None, resume: bool, dry_run: bool, data_d
 def _print_plan(spec: SweepSpec) -> None:
     engine = engine_for(spec)
     for run in plan(spec):
-        argv, env = engine.command(run.k)
-        command = shlex.join(["env", *(f"{key}={value}" for key, value in env.items()), *argv]) if argv else ""
         cells = ", ".join(cell.cell_id.split(":", 1)[1] for cell in run.cells)
         click.echo(f"{run.order_index:3d}  block {run.block}  K={run.k}  {run.role:6s}  {cells}")
-        click.echo(f"     {command or f'measures {spec.server.base_url}'}")
+        for node, (argv, env) in _commands(engine, spec, run.k).items():
+            command = shlex.join(["env", *(f"{key}={value}" for key, value in env.items()), *argv]) if argv else ""
+            click.echo(f"     {node}{command or f'measures {spec.server.base_url}'}")
+
+
+def _commands(engine: Engine, spec: SweepSpec, k: int) -> dict[str, tuple[tuple[str, ...], dict[str, str]]]:
+    """What is launched for depth k: "" -> argv and environment, or "node: " -> a rank's."""
+    if isinstance(engine, NnodesEngine):
+        return {f"{node.name}: ": engine.rank_command(k, number) for number, node in enumerate(spec.node)}
+    return {"": engine.command(k)}
 
 
 @cli.command()
