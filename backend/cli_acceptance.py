@@ -84,7 +84,9 @@ def _effect_table(title: str, effects: list[DepthEffect]) -> None:
     forced = effects[0].phase == "forced"
     show(
         f"{title}: survival less that of K={effects[0].against}, " + ("forced starts" if forced else "by starts"),
-        ("K", "position", "starts", "differ", "difference on them", "raw difference", REMAINDER, "shared", "verdict"),
+        ("K", "position", "starts", "differ", "difference on them")
+        + (() if forced else ("raw difference", REMAINDER))
+        + ("shared", "verdict"),
         [
             (
                 str(effect.k),
@@ -92,8 +94,7 @@ def _effect_table(title: str, effects: list[DepthEffect]) -> None:
                 str(at.shared_starts),
                 str(at.discordant_starts),
                 figure(at.difference),
-                figure(at.raw),
-                figure(at.remainder),
+                *(() if forced else (figure(at.raw), figure(at.remainder))),
                 f"{figure(effect.shared_share, 3)} / {figure(effect.shared_share_against, 3)}",
                 at.verdict,
             )

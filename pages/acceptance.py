@@ -122,6 +122,15 @@ st.markdown(
 )
 measured = view.snapshot.matchable_depths(view.name, cell_id)
 if len(measured) < 2:
+    known = {
+        k: f.positions[0].survival.value for k, f in depths.items() if f.positions and f.positions[0].position == 0
+    }
+    shallow, deep = min(known, default=0), max(known, default=0)
+    if not measured and shallow < deep and known[shallow] is not None and known[deep] is not None:
+        st.markdown(
+            f"The raw difference at position 0 is {known[deep] - known[shallow]:+.3f} (K={deep} less K={shallow}, no "
+            "interval). It may be an effect of depth or composition; these figures cannot tell which."
+        )
     st.info(NO_STEPS if not measured else f"Only K={measured[0]} drafted here: there is no second depth to compare.")
     st.stop()
 left, right = st.columns(2)

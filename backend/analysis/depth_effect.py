@@ -5,7 +5,8 @@ For two depths K and J of one cell, at draft position i:
     difference = the same on shared starts only    (`matching.py`; every start counted once)
     remainder  = raw - difference                  "composition, or effect on unshared starts"
 Only the difference may be called poisoning: the remainder also holds that depths start steps at different places.
-An effect that is the same on all starts leaves exactly the composition in the remainder.
+An effect that is the same on all starts leaves exactly the composition in the remainder; where every start is shared
+(forced starts) there is none.
 
 Intervals: cluster bootstrap over prompts, expanded percentiles; by simulation (tests/analysis/test_depth_effect.py)
 94-96% at 24 and 40 prompts and 93% at 8, where plain percentiles cover 93% and 87%. No discordant start: the bound
@@ -202,7 +203,10 @@ def _position(
     else:
         bound = 1 - (1 - level) ** (1 / prompts)
         difference = Estimate(0.0, -bound, bound, level, BOUND_METHOD, prompts, "1", None)
-    remainder = from_draws(raw_value - value, raw_draws - difference_draws, "1", clusters=both, level=level)
+    if all(side.starts.sum() == shared for side in (one.side, one.other)) and abs(raw_value - value) < 1e-9:
+        raw, remainder = difference, missing("1", "every start is shared: there is no remainder")
+    else:
+        remainder = from_draws(raw_value - value, raw_draws - difference_draws, "1", clusters=both, level=level)
     verdict: Verdict = "agree" if not discordant else "not shown"
     if discordant and p is not None and p <= 1 - level:
         verdict = "poisoning" if (value < 0) == (deeper > 0) else "gain"

@@ -19,8 +19,9 @@ from backend.charts.style import (
     point_hover,
 )
 
-# Sequential, one hue: pale is rarely accepted. Plotly picks the text colour that contrasts.
-SHADES = [[0.0, "#e9f1f8"], [0.5, "#6ba3cf"], [1.0, "#0b3c66"]]
+# Sequential, one hue: pale is rarely accepted. INK is readable (5:1 and more) on all of it, in light and dark themes.
+SHADES = [[0.0, "#eef5fb"], [1.0, "#4a9bd4"]]
+INK = "#10202e"
 DODGE = 0.07  # of a position or depth, so that intervals at one place do not cover each other
 
 
@@ -84,6 +85,7 @@ def rate_heat_map(points: pd.DataFrame, axis: Axis, *, height: int = 420) -> go.
             hoverongaps=False,
             text=[["" if z is None else f"{z:.{axis.digits - 1}f}" for z in row] for row in values],
             texttemplate="%{text}",
+            textfont={"color": INK},
             customdata=[[hover(k, i) for i in positions] for k in depths],
             hovertemplate="%{customdata}<extra></extra>",
         )

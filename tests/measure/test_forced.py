@@ -95,7 +95,8 @@ def test_the_answer_tells_both(snapshot: Path) -> None:
     assert (effect["shared_share"]["value"], effect["diverged_prompts"]) == (1.0, 0)
     (position,) = effect["positions"]
     assert (position["shared_starts"], position["verdict"]) == (PROMPTS * STARTS, "agree")
-    assert position["remainder"]["value"] == pytest.approx(0)
+    assert position["raw"] == position["difference"]
+    assert position["remainder"]["reason"] == "every start is shared: there is no remainder"
     said = CliRunner().invoke(cli, ["acceptance", "forced", "--against", "1", "--db", str(snapshot)]).stdout
     assert "agree on all forced starts (72 starts of 12 prompts)" in said
 
