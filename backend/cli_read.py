@@ -19,6 +19,7 @@ from backend.analysis.energy import with_energy
 from backend.analysis.export import per_batch_size, static_depth
 from backend.analysis.selection import by_cell
 from backend.analysis.sentence import answer_sentence
+from backend.analysis.stopping import with_pilot
 from backend.analysis.summary import KSummary, summarise
 from backend.analysis.trend import implied_power_w, trend
 from backend.store import queries
@@ -53,7 +54,10 @@ def read(sweep: str, db: Path | None) -> Frames:
             sweep,
             str(row["source"]),
             json.loads(row["reference_depths"]),
-            with_energy(queries.run_cells(con, sweep), queries.power_samples(con, sweep), requests),
+            with_pilot(
+                with_energy(queries.run_cells(con, sweep), queries.power_samples(con, sweep), requests),
+                row["spec_toml"],
+            ),
             requests,
             queries.steps(con, sweep),
             queries.positions(con, sweep),

@@ -19,6 +19,7 @@ from backend.analysis.checks_counters import counter_findings
 from backend.analysis.checks_nodes import canary_findings, clock_findings
 from backend.analysis.checks_requests import request_findings
 from backend.analysis.energy import with_energy
+from backend.analysis.stopping import with_pilot
 from backend.analysis.summary import headline_estimates
 from backend.errors import Refused
 from backend.measure import environment
@@ -127,7 +128,10 @@ def _findings(con: queries.Connection, sweep: str) -> list[Finding]:
 def _estimates(con: queries.Connection, sweep: str, version: str) -> list[EstimateRow]:
     requests = queries.requests(con, sweep)
     rows: list[dict[str, Any]] = headline_estimates(
-        with_energy(queries.run_cells(con, sweep), queries.power_samples(con, sweep), requests),
+        with_pilot(
+            with_energy(queries.run_cells(con, sweep), queries.power_samples(con, sweep), requests),
+            queries.require_sweep(con, sweep)["spec_toml"],
+        ),
         sweep=sweep,
         code_version=version,
         requests=requests,

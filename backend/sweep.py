@@ -26,8 +26,9 @@ from backend.progress import Progress, ProgressFile
 from backend.records import Finding, Record, Run
 from backend.resume import History, read_history, write_head
 from backend.run import Means, begun, carry_out
-from backend.schedule import PlannedRun, plan
+from backend.schedule import PlannedRun
 from backend.spec import SweepSpec
+from backend.stopping import beyond, decide_once, planned_now
 from backend.store import queries_nodes
 from backend.store.database import Store
 
@@ -68,7 +69,8 @@ def run_sweep(
     ended), Interrupted after the run under way was marked, StoreError when the journal cannot be written.
     """
     check(spec)
-    history, runs = read_history(spec, spec_toml, store, resume=resume), plan(spec)
+    history = read_history(spec, spec_toml, store, resume=resume)
+    runs, undecided = planned_now(spec, store)
     lease_path = (store.data_dir / LEASE_FILE).resolve()  # it is a mark in the server's environment: never relative
     notes = [*map(str, store.torn), *_end_leftover(spec, lease_path)]
     for note in notes:
@@ -84,6 +86,13 @@ def run_sweep(
         try:
             with loop.storing:
                 missing = loop.run(left)
+                if undecided and not loop.stopped_early:
+                    decision, runs_in_all = decide_once(spec, store)
+                    notes.append(decision.words)
+                    say(decision.words)
+                    rest = beyond(runs_in_all, runs)
+                    progress.update(runs_total=len(runs_in_all), message=decision.words)
+                    left, missing = [*left, *rest], [*missing, *loop.run(rest)]
         except Interrupted as interrupted:
             progress.update(state="interrupted", phase=None, message=interrupted.what, eta_s=None)
             raise

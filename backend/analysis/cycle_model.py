@@ -21,9 +21,9 @@ from backend.analysis.estimate import (
     LEVEL,
     Estimate,
     missing,
-    student_t_mean,
 )
 from backend.analysis.selection import arms, block_codes, by_cell, cycle_ms, numbers
+from backend.analysis.stopping import PILOT, run_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,9 @@ def fit_cycle(
     y, k = cycle_ms(rows), numbers(rows, "k")
     there = np.isfinite(y)
     block = block_codes(rows[there]) if there.any() else None
-    y, k = y[there], k[there]
-    base = student_t_mean(y[k == 0], "ms", level=level, what="K=0 run")
+    rows, y, k = rows[there], y[there], k[there]
+    base = run_mean(rows[k == 0], y[k == 0], "ms", level=level, what="K=0 run")
+    pilot = np.unique(numbers(rows[rows[PILOT]], "block")) if PILOT in rows else None
     depths = np.unique(k[k > 0])
     if len(depths) < 2:
         reason = (
@@ -134,13 +135,15 @@ def fit_cycle(
     for top in depths[1:]:
         inside = k <= top
         windows.append(
-            fit_window(k[inside], y[inside], None if block is None else block[inside], level=level, study=study)
+            fit_window(
+                k[inside], y[inside], None if block is None else block[inside], level=level, study=study, pilot=pilot
+            )
         )
     full = windows[-1]
     left_out = []
     for depth in depths if len(depths) > 2 else ():
         rest = k != depth
-        fit = fit_window(k[rest], y[rest], None if block is None else block[rest], level=level)
+        fit = fit_window(k[rest], y[rest], None if block is None else block[rest], level=level, pilot=pilot)
         left_out.append((int(depth), fit.t_draft_ms, fit.t_marginal_ms))
     lines = complete_blocks(k, block) if full.block_betas is not None else None
     confounded = "blocks-confounded-with-depth" in full.flags

@@ -58,10 +58,11 @@ class Window:
     level: float
     pooled: LeastSquares = field(repr=False)
     block_betas: FloatArray | None = field(repr=False)  # (complete blocks, 3)
+    pilot: FloatArray | None = field(repr=False, default=None)  # (complete blocks,): 1 for the pilot of [stop]
 
     def contrast(self, c: tuple[float, float, float], *, pooled: bool = False) -> Contrast:
         """c . (t_verify_base, t_draft, t_marginal): over blocks where every block has a line, else from the pool."""
-        return _contrast(np.asarray(c), self.pooled, None if pooled else self.block_betas, self.n_k0 > 0)
+        return _contrast(np.asarray(c), self.pooled, None if pooled else self.block_betas, self.n_k0 > 0, self.pilot)
 
     def cycle_at(self, k: float) -> Estimate:
         """The line at depth k (mean over blocks) with its interval, in ms: the band of the chart."""
@@ -87,10 +88,17 @@ class Window:
         return out
 
 
-def _contrast(c: FloatArray, pooled: LeastSquares, betas: FloatArray | None, has_k0: bool) -> Contrast:
+def _contrast(
+    c: FloatArray, pooled: LeastSquares, betas: FloatArray | None, has_k0: bool, pilot: FloatArray | None
+) -> Contrast:
     if betas is not None:
         values = betas @ c
         blocks = len(values)
+        if pilot is not None:  # Stein's two stages: see stopping.py
+            first = values[pilot > 0]
+            error = float(first.std(ddof=1) / np.sqrt(blocks)) if len(first) > 1 else np.nan
+            method = f"a fit per block, Stein's two stages: variance and df of the pilot of {len(first)}"
+            return Contrast(float(values.mean()), error, len(first) - 1, blocks, method)
         error = float(values.std(ddof=1) / np.sqrt(blocks))
         return Contrast(float(values.mean()), error, blocks - 1, blocks, "a fit per block, Student t over blocks")
     full = np.zeros(len(pooled.beta))
@@ -124,8 +132,12 @@ def fit_window(
     *,
     level: float = LEVEL,
     study: bool = False,
+    pilot: FloatArray | None = None,
 ) -> Window:
-    """The joint fit of cycle times `y` (n,) in ms at depths `k` (n,), with or without `block` (n,) codes."""
+    """The joint fit of cycle times `y` (n,) in ms at depths `k` (n,), with or without `block` (n,) codes.
+
+    pilot: codes of the blocks of the pilot, where [stop] decided how many blocks follow.
+    """
     has_k0 = bool((k == 0).any())
     depths = tuple(int(d) for d in np.unique(k[k > 0]))
     flags: list[str] = []
@@ -139,11 +151,14 @@ def fit_window(
     betas = None
     if len(whole) >= MIN_BLOCKS and has_k0 and block is not None:
         betas = np.array([least_squares(design(k[block == b], None), y[block == b]).beta for b in whole])
+    first = None if pilot is None or betas is None else np.isin(whole, pilot).astype(np.float64)
     no_df = f"no residual degrees of freedom: {len(y)} runs for {pooled.rank} coefficients"
     no_k0 = missing("ms", "no K=0 run: t_draft and t_verify_base cannot be told apart", n=len(y))
 
     def pair(use: FloatArray | None) -> tuple[Estimate, Estimate]:
-        draft, marginal = (_contrast(np.array(c), pooled, use, has_k0) for c in ((0.0, 1.0, 0.0), (0.0, 0.0, 1.0)))
+        draft, marginal = (
+            _contrast(np.array(c), pooled, use, has_k0, first) for c in ((0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+        )
         return draft.estimate(level, no_df) if has_k0 else no_k0, marginal.estimate(level, no_df)
 
     (draft, marginal), (pooled_draft, pooled_marginal) = pair(betas), pair(None)
@@ -166,6 +181,7 @@ def fit_window(
         level,
         pooled,
         betas,
+        first,
     )
 
 

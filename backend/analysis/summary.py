@@ -21,11 +21,10 @@ from backend.analysis.estimate import (
     missing,
     point,
     ratio_of_sums,
-    student_t_log_mean,
-    student_t_mean,
 )
 from backend.analysis.resample import DRAWS
 from backend.analysis.selection import arms, by_cell, cycle_ms, numbers
+from backend.analysis.stopping import run_log_mean, run_mean
 
 NO_PROMPTS = "the counts are not told per prompt"
 
@@ -129,8 +128,8 @@ def _row(
         power = joule = missing("W", f"sensors of different scope are not pooled: {', '.join(sorted(scopes))}")
         joule = missing("tok/J", power.reason or "")
     else:
-        power = student_t_mean(numbers(runs, "power_w"), "W", level=level)
-        joule = student_t_log_mean(numbers(runs, "tokens_per_joule"), "tok/J", level=level)
+        power = run_mean(runs, numbers(runs, "power_w"), "W", level=level)
+        joule = run_log_mean(runs, numbers(runs, "tokens_per_joule"), "tok/J", level=level)
     per_step, length, rate, survival = _counts(k, runs, positions, cell_id)
     if prompts is not None:
         per_step, length, rate = (
@@ -144,14 +143,14 @@ def _row(
     if runs.empty:
         flags = (*flags, "no-valid-run")
     concurrency = numbers(runs, "concurrency")
-    cycle = student_t_mean(cycle_ms(runs), "ms", level=level)
+    cycle = run_mean(runs, cycle_ms(runs), "ms", level=level)
     if cycle.value is None and len(runs) and (concurrency > 1).all():
         cycle = missing("ms", "above concurrency 1 there is no cycle time", n=len(runs))
     return KSummary(
         cell_id,
         k,
         len(runs),
-        student_t_log_mean(numbers(runs, "decode_tok_s"), "tok/s", level=level),
+        run_log_mean(runs, numbers(runs, "decode_tok_s"), "tok/s", level=level),
         per_step,
         length,
         survival,

@@ -26,6 +26,7 @@ from backend.analysis.cycle_model import fit_cycle
 from backend.analysis.cycle_window import complete_blocks
 from backend.analysis.estimate import LEVEL, Estimate, FloatArray, missing
 from backend.analysis.selection import arms, block_codes, cycle_ms, numbers
+from backend.analysis.timing import depth_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,16 @@ def fitted_costs(
         return Costs(t_draft_ms, full.t_marginal_ms, "given", {}, blocks)
     source = "direct times by depth, else the cycle fit" if by_depth else "the cycle fit"
     return Costs(full.t_draft_ms, full.t_marginal_ms, source, by_depth or {}, blocks)
+
+
+def direct_t_draft(timed: pd.DataFrame, stages: pd.DataFrame) -> dict[int, Estimate]:
+    """Depth -> t_draft(K) of one cell as timed inside the engine; empty where nothing was timed.
+
+    timed, stages: `queries_timing.timed_requests` and `stage_totals`.
+    """
+    if timed.empty or stages.empty:
+        return {}
+    return {row.k: row.t_draft_ms for row in depth_times(timed, stages) if row.t_draft_ms.value is not None}
 
 
 def changed_cycle_ms(

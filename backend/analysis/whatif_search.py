@@ -50,6 +50,22 @@ def fastest(runs: Runs, change: Change) -> int | None:
     return max(sorted(known), key=known.__getitem__) if known else None
 
 
+def at_value(change: Change, parameter: Parameter, value: float) -> Change:
+    """The change with another value of one of its costs."""
+    if parameter == "hop_ms":
+        return replace(change, hop_ms=value)
+    return replace(change, verify_position_ms=value)
+
+
+def rates_along(runs: Runs, change: Change, parameter: Parameter, values: FloatArray) -> list[dict[str, float]]:
+    """Rows k, cost, value: tok/s of every depth that has a figure, at each value of a cost (point figures)."""
+    return [
+        {"k": k, "cost": float(value), "value": rate}
+        for value in values
+        for k, rate in means(runs, runs.then(at_value(change, parameter, float(value)))).items()
+    ]
+
+
 def flips(runs: Runs, change: Change, parameter: Parameter, low: float, high: float) -> list[Flip]:
     """Where the fastest depth changes as `parameter` of `change` goes from `low` to `high`; by growing value.
 
@@ -57,9 +73,7 @@ def flips(runs: Runs, change: Change, parameter: Parameter, low: float, high: fl
     """
 
     def at(value: float) -> int | None:
-        if parameter == "hop_ms":
-            return fastest(runs, replace(change, hop_ms=value))
-        return fastest(runs, replace(change, verify_position_ms=value))
+        return fastest(runs, at_value(change, parameter, value))
 
     grid = np.linspace(low, high, STEPS + 1)
     best = [at(float(value)) for value in grid]

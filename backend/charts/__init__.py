@@ -11,6 +11,7 @@ from backend.charts.cycle import cycle_fit, drift, residuals
 from backend.charts.depth import depth_curve
 from backend.charts.order import STATUS, over_order, run_order
 from backend.charts.style import COLOURS, NEUTRAL, Axis, depth_names
+from backend.charts.whatif import against_cost, tightening
 
 __all__ = [
     "COLOURS",
@@ -18,6 +19,7 @@ __all__ = [
     "NEUTRAL",
     "STATUS",
     "Axis",
+    "against_cost",
     "cycle_fit",
     "depth_curve",
     "depth_names",
@@ -25,5 +27,6 @@ __all__ = [
     "over_order",
     "residuals",
     "run_order",
+    "tightening",
     "two_columns",
 ]
