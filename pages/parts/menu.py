@@ -33,7 +33,9 @@ MENU = (
     Page("compare", "Compare K", ("metric", "with", "k", "cells", "cell", "base")),
     Page("acceptance", "Acceptance", ("cell", "rate", "k", "length", "against", "position")),
     Page("cycle", "Cycle fit", ("cell", "window")),
-    Page("runs", "Runs", ("run",)),
+    Page("power", "Power", ("cell", "run"), chart=False),  # a chart only where a sensor was read or reported
+    Page("whatif", "What if", ("cell", "drafter", "freed", "t_draft", "hop", "position", "scale", "tokens")),
+    Page("runs", "Runs", ("run", "depth", "ended", "cell")),
     Page("sql", "SQL", ("sql", "table", "x", "y", "as")),
     Page("data", "Data", ("table",), chart=False),
     Page("live", "Live"),

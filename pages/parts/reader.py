@@ -22,16 +22,18 @@ from backend.analysis.comparison import Comparison
 from backend.analysis.cycle_model import CycleFit, fit_cycle
 from backend.analysis.depth_effect import DepthEffect, depth_effects
 from backend.analysis.energy import with_energy
+from backend.analysis.stopping import with_pilot
 from backend.analysis.stored_summary import stored_summary
 from backend.analysis.summary import KSummary, summarise
-from backend.store import catalogue, paths, queries, queries_acceptance, queries_explorer
+from backend.store import catalogue, paths, queries, queries_acceptance, queries_explorer, queries_nodes
 
 Key = tuple[str, int, int]
 
 
 def _run_energy(con: queries.Connection, sweep: str) -> pd.DataFrame:
     """View run_cell, with the energy of the runs' power samples where there are any: reads every request and sample."""
-    rows, samples = queries.run_cells(con, sweep), queries.power_samples(con, sweep)
+    spec_toml = queries.require_sweep(con, sweep)["spec_toml"]
+    rows, samples = with_pilot(queries.run_cells(con, sweep), spec_toml), queries.power_samples(con, sweep)
     return rows if samples.empty else with_energy(rows, samples, queries.requests(con, sweep))
 
 
@@ -45,6 +47,11 @@ QUERIES: dict[str, Callable[..., pd.DataFrame]] = {
     "environment": queries.environment,
     "canaries": queries.canaries,
     "clocks": queries_explorer.clocks,
+    "power_sensors": queries_nodes.power_sensors,
+}
+RUN_QUERIES: dict[str, Callable[..., pd.DataFrame]] = {
+    "power_of_run": queries_nodes.power_of_run,
+    "measure_spans": queries_nodes.measure_spans,
 }
 
 
@@ -78,6 +85,10 @@ class Snapshot:
     def of_sweep(self, what: str, sweep: str) -> pd.DataFrame:
         """One of QUERIES for a sweep."""
         return _of_sweep(self.key, what, sweep)
+
+    def of_run(self, what: str, run_id: str) -> pd.DataFrame:
+        """One of RUN_QUERIES for a run."""
+        return _of_run(self.key, what, run_id)
 
     def cell_rows(self, sweep: str, cell_id: str) -> pd.DataFrame:
         """The rows of `run_cell` of one cell."""
@@ -161,6 +172,11 @@ def _of_sweep(key: Key, what: str, sweep: str) -> pd.DataFrame:
     return QUERIES[what](_connection(key), sweep)
 
 
+@st.cache_data(max_entries=16, show_spinner=False)
+def _of_run(key: Key, what: str, run_id: str) -> pd.DataFrame:
+    return RUN_QUERIES[what](_connection(key), run_id)
+
+
 @st.cache_data(max_entries=16, show_spinner="Estimating")
 def _summary(key: Key, sweep: str) -> list[KSummary]:
     con = _connection(key)
@@ -194,7 +210,9 @@ def _categories(key: Key, sweep: str, cell_id: str) -> dict[str, Comparison]:
 
 @st.cache_data(max_entries=32, show_spinner=False)
 def _cycle_fit(key: Key, sweep: str, cell_id: str) -> CycleFit:
-    return fit_cycle(queries.run_cells(_connection(key), sweep, cell_id), study=True)
+    con = _connection(key)
+    spec_toml = queries.require_sweep(con, sweep)["spec_toml"]
+    return fit_cycle(with_pilot(queries.run_cells(con, sweep, cell_id), spec_toml), study=True)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
