@@ -27,16 +27,21 @@ def category_sums(con: Connection, sweep: str, cell_id: str) -> pd.DataFrame:
 
 
 def clocks(con: Connection, sweep: str) -> pd.DataFrame:
-    """A row per run and node whose samples hold a clock or temperature: median sm_clock_mhz with its 5% and 95%
-    quantiles (clock_low_mhz, clock_high_mhz), highest temp_c, samples; with the run's k, block and order_index."""
+    """A row per run and node whose samples hold a clock or temperature while the run measured: median sm_clock_mhz with
+    its 5% and 95% quantiles (clock_low_mhz, clock_high_mhz), highest temp_c, samples; the run's k, block, order_index.
+    """
     return frame(
         con,
         """
+        WITH span AS (
+          SELECT q.run_id, min(q.started_unix_s) AS begin_unix_s, max(q.started_unix_s + q.client_total_s) AS end_unix_s
+          FROM request q JOIN run USING (run_id) WHERE sweep = $sweep AND phase = 'measure' GROUP BY q.run_id
+        )
         SELECT r.k, r.block, r.order_index, p.run_id, p.node, median(p.sm_clock_mhz) AS sm_clock_mhz,
           quantile_cont(p.sm_clock_mhz, 0.05) AS clock_low_mhz, quantile_cont(p.sm_clock_mhz, 0.95) AS clock_high_mhz,
           max(p.temp_c) AS temp_c, count(*) AS samples
-        FROM power_sample p JOIN run r USING (run_id)
-        WHERE r.sweep = $sweep AND (p.sm_clock_mhz IS NOT NULL OR p.temp_c IS NOT NULL)
+        FROM power_sample p JOIN run r USING (run_id) JOIN span s ON s.run_id = p.run_id
+        WHERE p.t_unix_s BETWEEN s.begin_unix_s AND s.end_unix_s AND (p.sm_clock_mhz IS NOT NULL OR p.temp_c IS NOT NULL)
         GROUP BY ALL ORDER BY r.order_index NULLS LAST, p.run_id, p.node""",
         {"sweep": sweep},
     )

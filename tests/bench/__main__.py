@@ -1,6 +1,7 @@
 """`make bench`: our performance and honesty figures, printed as ratios to their targets where they have one.
 
-`python -m tests.bench [PART ...]`; parts: sweep (where a sweep's wall time goes), analysis (time, coverage; long).
+`python -m tests.bench [PART ...]`; parts: sweep (where a sweep's wall time goes), viewer (the explorer on
+1e6 and 1e7 steps), analysis (time, coverage; long).
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ import argparse
 import runpy
 import sys
 
-PARTS = {"sweep": "tests.bench.bench_sweep", "analysis": "tests.bench.bench_analysis"}
+PARTS = {
+    "sweep": "tests.bench.bench_sweep",
+    "viewer": "tests.bench.bench_viewer",
+    "analysis": "tests.bench.bench_analysis",
+}
 
 
 def main() -> None:

@@ -116,7 +116,7 @@ def test_page_had_no_error(opened: Opened) -> None:
 
 def test_deep_links_on_a_fresh_server(browser: Browser, data: Path, tmp_path: Path) -> None:
     """The first visit of a server's life may be a deep link: the page and sweep asked for, and no legacy menu."""
-    for path, title in list(PAGES.items())[1:]:
+    for path, title in list(PAGES.items())[1:]:  # a server each: only its first visit can go wrong so
         with viewer({"SOUNDING_DATA": str(data)}, tmp_path / "log") as fresh:
             tab = browser.new_page()
             tab.goto(f"{fresh}/{path}?sweep=two-cells")

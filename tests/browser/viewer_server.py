@@ -56,10 +56,12 @@ def free_port() -> int:
 
 
 @contextmanager
-def viewer(environment: Mapping[str, str], log: Path) -> Iterator[str]:
-    """Start the explorer on a free port; its address once /_stcore/health says "ok"."""
-    port = free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
+def viewer(
+    environment: Mapping[str, str], log: Path, *, app: Path = ROOT / "app.py", port: int | None = None
+) -> Iterator[str]:
+    """Start the explorer, or another app, on a port, else a free one; its address once /_stcore/health says "ok"."""
+    port = port or free_port()
+    command = [sys.executable, "-m", "streamlit", "run", str(app), f"--server.port={port}"]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SOUNDING_", "STREAMLIT_"))}
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ from backend.publish import publish
 from backend.records import Cell, Environment, Failure, Finding, Record, Request, Run, Sweep
 from backend.store.database import Store
 from backend.store.paths import BUNDLED
+from tests.importers.importing import K0, K3, take
 
+IMPORTED = (K0, K3)  # real result files of another tool
 PROMPTS = ("p0", "p1", "p2", "p3", "p4")
 TOKENS = 48
 BASE_MS, DRAFT_MS, MARGINAL_MS = 20.0, 6.0, 2.2  # the known truth: best K is 2 or 3, K=7 loses to the best
@@ -218,7 +221,18 @@ def databases(root: Path) -> dict[str, dict[str, str]]:
         "one run": build(root / "one", one_run(), {}),
         "all failed": build(root / "failed", all_failed(), {}),
     }
+    take(root / "imported", *IMPORTED, name="imported")
+    made["imported"] = root / "imported"
     environments = {kind: {"SOUNDING_DATA": str(path)} for kind, path in made.items()}
+    for kind, change in (
+        ("newer", "INSERT INTO migration VALUES (999, 'future', 0)"),
+        ("older", "DELETE FROM migration WHERE version > 1"),
+    ):
+        other = root / f"{kind}.duckdb"
+        shutil.copy(root / "empty" / "results.duckdb", other)
+        with duckdb.connect(str(other)) as con:
+            con.execute(change)
+        environments[kind] = {"SOUNDING_DB": str(other)}
     foreign = root / "foreign.duckdb"
     with duckdb.connect(str(foreign)) as con:
         con.execute("CREATE TABLE other (x INTEGER)")

@@ -17,7 +17,19 @@ from tests.pages.page_databases import all_failed, build, one_run
 
 APP = Path(__file__).parents[2] / "app.py"
 PAGES = tuple(page.stem for page in MENU)
-KINDS = ("full", "published", "empty", "one run", "all failed", "missing", "foreign", "not a database")
+KINDS = (
+    "full",
+    "published",
+    "imported",
+    "empty",
+    "one run",
+    "all failed",
+    "missing",
+    "foreign",
+    "newer",
+    "older",
+    "not a database",
+)
 Environments = dict[str, dict[str, str]]
 
 
@@ -66,6 +78,7 @@ def test_charts(page: str, environments: Environments, monkeypatch: pytest.Monke
 def test_source_is_told(page: str, environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "published" in words(visit(monkeypatch, environments["published"], page))
     assert "simulated" in words(visit(monkeypatch, environments["full"], page))
+    assert "Taken over from another tool" in words(visit(monkeypatch, environments["imported"], page))
 
 
 def test_published_answer(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +142,8 @@ def test_unknown_values_in_a_link_fall_back(environments: Environments, monkeypa
         ("empty", "no sweep in these results"),
         ("missing", "no results here"),
         ("foreign", "not a Sounding database"),
+        ("newer", "has schema 999, this code knows"),
+        ("older", "has the older schema 1"),
         ("not a database", "cannot be opened"),
         ("all failed", "No run of this sweep gave a figure"),
     ],

@@ -1,0 +1,209 @@
+"""How fast the explorer is: `python -m tests.bench viewer` or `python -m tests.bench.bench_viewer [--rows 1e6,1e7]`.
+
+On a simulated snapshot of a million step rows, and of ten: the first page of a fresh server in Chromium, switching
+pages in Chromium (95% of them within), and 20 viewers at once. These open pages over the websocket, each with a pause
+for reading, in turn on the explorer and on the small reference app of tests/bench/reference, so that a busy machine
+slows both. Prints figures beside their targets and the load; exits 1 where a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from pages.parts.menu import MENU
+from tests.bench.big_snapshot import SWEEP, big_snapshot
+from tests.bench.streamlit_client import Viewer, Visit
+from tests.browser.viewer_server import ROOT, free_port, launch, settle, viewer
+
+REFERENCE = ROOT / "tests" / "bench" / "reference" / "app.py"
+REFERENCE_PAGES = ("throughput", "steps", "fit", "runs", "positions")
+VIEWERS, VISITS, THINK_S = 20, 12, (0.5, 3.5)
+FIRST_PAGE_S, SWITCH_P95_S, REFERENCE_P95_S = 1.5, 0.5, 1.5
+AGAINST_REFERENCE, AGAINST_SMALLER = 1.3, 1.5
+STARTS, ROUNDS = 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Seconds on one snapshot. first_s: median over fresh servers; switch_s: every switch; the rest: 95% quantiles."""
+
+    first_s: float
+    cold_s: list[float]  # first visit of each page, in the menu's order: no target, but told
+    switch_s: list[float]
+    ours: list[Visit]
+    reference: list[Visit]
+
+    @property
+    def switch_p95_s(self) -> float:
+        return p95(self.switch_s)
+
+    @property
+    def ours_p95_s(self) -> float:
+        return p95([visit.took_s for visit in self.ours])
+
+    @property
+    def reference_p95_s(self) -> float:
+        return p95([visit.took_s for visit in self.reference])
+
+
+def p95(values: Iterable[float]) -> float:
+    """The 95% quantile of at least two values."""
+    return statistics.quantiles(values, n=20, method="inclusive")[-1]
+
+
+def in_chromium(environment: dict[str, str], scratch: Path) -> tuple[list[float], list[float], list[float]]:
+    """Seconds until the page stands: first page of fresh servers; first visit of each page; every later switch."""
+    first: list[float] = []
+    cold: list[float] = []
+    switches: list[float] = []
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        window = browser.new_context(viewport={"width": 1280, "height": 900})
+        port = (
+            free_port()
+        )  # the same for all, so that Streamlit's scripts are in the browser's cache from the second on
+        for start in range(STARTS + 1):
+            with viewer(environment, scratch / "explorer.log", port=port) as address:
+                tab = window.new_page()
+                began = time.perf_counter()
+                tab.goto(f"{address}/?sweep={SWEEP}")
+                settle(tab, MENU[0].title)
+                first.append(time.perf_counter() - began)
+                if start == STARTS:
+                    for title in [page.title for page in MENU]:  # each once before: their first visits are told apart
+                        cold.append(switch(tab, title))
+                    switches = [switch(tab, title) for title in order_of_visits()]
+                tab.close()
+        browser.close()
+    first = first[1:]
+    return first, cold, switches
+
+
+def order_of_visits() -> list[str]:
+    """Every page ROUNDS times, never one twice in a row."""
+    titles = [page.title for page in MENU if page.stem != "live"]
+    found: list[str] = []
+    chance = random.Random(1)
+    for _ in range(ROUNDS):
+        chance.shuffle(titles)
+        if found and titles[0] == found[-1]:
+            titles.append(titles.pop(0))
+        found += titles
+    return found if found[0] != MENU[0].title else found[1:]
+
+
+def switch(tab: object, title: str) -> float:
+    """Seconds from the click on a page's link until its title is there and its script has ended."""
+    link = tab.get_by_test_id("stSidebar").get_by_role("link", name=title, exact=True)  # type: ignore[attr-defined]
+    link.wait_for()
+    began = time.perf_counter()
+    link.click()
+    settle(tab, title, chart=False)  # type: ignore[arg-type]
+    return time.perf_counter() - began
+
+
+def crowd(address: str, pages: Sequence[str], link: dict[str, str], visits: int = VISITS) -> list[Visit]:
+    """What VIEWERS viewers see who open pages of their own choice, with a pause for reading before each."""
+    seen: list[Visit] = []
+    failed: list[str] = []
+
+    def look(number: int) -> None:
+        chance = random.Random(number)
+        try:
+            session = Viewer(address)
+            for _ in range(visits):
+                time.sleep(chance.uniform(*THINK_S))
+                seen.append(session.open(chance.choice(pages), **link))
+            session.close()
+        except Exception as error:  # noqa: BLE001  whatever a viewer meets is an error of the bench's figure
+            failed.append(f"{type(error).__name__}: {error}")
+
+    threads = [threading.Thread(target=look, args=(number,)) for number in range(VIEWERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return seen + [Visit(words, float("nan"), 0, True) for words in failed]
+
+
+def measure(database: Path, scratch: Path) -> Figures:
+    """All figures of one snapshot."""
+    first, cold, switches = in_chromium({"SOUNDING_DB": str(database)}, scratch)
+    reference = {"RESULTS_DB": str(database), "RESULTS_SWEEP": SWEEP}
+    ours_pages = [page.address for page in MENU]
+    with (
+        viewer({"SOUNDING_DB": str(database)}, scratch / "explorer.log") as ours,
+        viewer(reference, scratch / "reference.log", app=REFERENCE) as small,
+    ):
+        seen: tuple[list[Visit], list[Visit]] = ([], [])
+        for address, pages, link in ((ours, ours_pages, {"sweep": SWEEP}), (small, REFERENCE_PAGES, {})):
+            session = Viewer(address)  # once each, alone: both have their caches filled, neither is measured cold
+            for page in pages:
+                session.open(page, **link)
+            session.close()
+        for _ in range(2):  # in turn, so that a change of the machine's load falls on both
+            seen[0].extend(crowd(ours, ours_pages, {"sweep": SWEEP}, VISITS // 2))
+            seen[1].extend(crowd(small, REFERENCE_PAGES, {}, VISITS // 2))
+    return Figures(statistics.median(first), cold, switches, *seen)
+
+
+def report(rows: int, found: Figures, smaller: Figures | None) -> bool:
+    """Print figures beside targets; whether all are met."""
+    errors = [visit for visit in found.ours if visit.failed]
+    lines = [
+        ("first page of a fresh server", found.first_s, FIRST_PAGE_S),
+        ("page switch, p95", found.switch_p95_s, SWITCH_P95_S),
+        ("reference app, 20 viewers, p95", found.reference_p95_s, REFERENCE_P95_S),
+        ("explorer, 20 viewers, p95", found.ours_p95_s, AGAINST_REFERENCE * found.reference_p95_s),
+    ]
+    if smaller is not None:  # the absolute targets are for the smaller snapshot
+        pairs = (
+            ("first page of a fresh server", found.first_s, smaller.first_s),
+            ("page switch, p95", found.switch_p95_s, smaller.switch_p95_s),
+            ("explorer, 20 viewers, p95", found.ours_p95_s, smaller.ours_p95_s),
+        )
+        lines = [(words, value, AGAINST_SMALLER * base) for words, value, base in pairs]
+    print(f"\n{rows:.0e} step rows; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
+    for words, value, target in lines:
+        print(f"  {words:34s} {value:6.2f} s   at most {target:5.2f}: {value / target:4.2f} of it")
+    medians = [statistics.median(v.took_s for v in seen if not v.failed) for seen in (found.ours, found.reference)]
+    print(f"  medians: switch {statistics.median(found.switch_s):.2f} s, explorer {medians[0]:.2f} s, "
+          f"reference {medians[1]:.2f} s; p95 ratio {found.ours_p95_s / found.reference_p95_s:.2f}")  # fmt: skip
+    slowest = max(zip(found.cold_s, (page.title for page in MENU), strict=True))
+    print(
+        f"  first visits of pages: median {statistics.median(found.cold_s):.2f} s, "
+        f"slowest {slowest[0]:.2f} s ({slowest[1]})"
+    )
+    print(f"  errors: {len(errors)} of {len(found.ours)} pages {sorted({visit.page for visit in errors})}")
+    return not errors and all(value <= target for _, value, target in lines)
+
+
+def main() -> None:
+    """Print all figures; exit 1 where one misses its target."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--rows", default="1e6,1e7", help="step rows of the snapshots, smallest first")
+    options.add_argument("--keep", type=Path, help="directory to build the snapshots in, and to find them again")
+    asked = options.parse_args()
+    good, smaller = True, None
+    with tempfile.TemporaryDirectory() as folder:
+        for rows in (int(float(part)) for part in asked.rows.split(",")):
+            found = measure(big_snapshot(asked.keep or Path(folder), rows), Path(folder))
+            good = report(rows, found, smaller) and good
+            smaller = smaller or found
+    sys.exit(not good)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The SQL page: the query is in the link, its limits are told, and what is not allowed is one line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.pages.test_pages import Environments, figures, visit, words
+
+
+def test_the_first_query_is_the_sweep_by_depth(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = visit(monkeypatch, environments["full"], "sql", sweep="full")
+    rows = app.dataframe[1].value
+    assert list(rows["k"]) == list(range(8))
+    assert "8 rows, " in words(app)
+    (drawn,) = figures(app)
+    assert drawn["layout"]["yaxis"]["title"]["text"] == "decode_tok_s"
+    assert "Truncated" not in words(app)
+
+
+def test_the_link_is_the_query(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = "SELECT k, cycle_ms, n_runs FROM k_summary WHERE sweep = 'full' AND k > 2 ORDER BY k"
+    app = visit(monkeypatch, environments["full"], "sql", sql=asked, y="cycle_ms", **{"as": "bars"})
+    assert app.text_area("sql-text").value == asked
+    assert list(app.dataframe[1].value["k"]) == [3, 4, 5, 6, 7]
+    (drawn,) = figures(app)
+    assert drawn["data"][0]["type"] == "bar"
+    (chart,) = app.get("plotly_chart")
+    assert chart.proto.alt.startswith("cycle_ms against k, 5 rows, from ")
+
+
+def test_running_a_query_puts_it_into_the_link(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = visit(monkeypatch, environments["full"], "sql", y="cycle_ms")
+    app.text_area("sql-text").set_value("SELECT 42 AS answer")
+    app.button[0].click().run()
+    assert app.query_params["sql"] in ("SELECT 42 AS answer", ["SELECT 42 AS answer"])
+    assert "y" not in app.query_params  # it was a column of the query before
+    assert app.dataframe[1].value["answer"].tolist() == [42]
+    app.selectbox("example").select("Every run in order").run()
+    assert "order_index" in app.dataframe[1].value
+    assert not app.exception
+
+
+def test_truncation_is_told(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = visit(monkeypatch, environments["full"], "sql", sql="SELECT * FROM range(5000)")
+    assert "Truncated: only the first 1000 rows are shown." in words(app)
+    assert len(app.dataframe[1].value) == 1000
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("DROP TABLE run", "only one statement that reads"),
+        ("SELECT * FROM read_text('/etc/passwd')", "read_text is not available here"),
+        ("SELECT no_column FROM run", "Referenced column"),
+        ("SELECT 1; SELECT 2", "only one statement that reads"),
+    ],
+)
+def test_what_is_refused(asked: str, said: str, environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = visit(monkeypatch, environments["full"], "sql", sql=asked)
+    assert not app.exception
+    assert said in app.error[0].value
+    assert not figures(app)
+
+
+def test_every_kind_of_value_is_shown(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = """SELECT k, k AS k, [1, 2] AS l, {'a': 1} AS s, MAP {'x': 1} AS m, 'NaN'::DOUBLE AS f, NULL AS n,
+    1::HUGEINT AS h, 1.5::DECIMAL(4, 2) AS d, to_timestamp(0) AS t, DATE '2026-01-01' AS day, INTERVAL 1 DAY AS i,
+    'ab'::BLOB AS b, uuid() AS u, true AS yes FROM run"""
+    app = visit(monkeypatch, environments["full"], "sql", sql=asked)
+    assert not app.exception
+    assert len(app.dataframe[1].value) > 8
+    for x in ("l", "s", "t", "day", "i", "b", "yes"):
+        app = visit(monkeypatch, environments["full"], "sql", sql=asked, x=x, y="h")
+        assert not app.exception
+        assert json.loads(app.get("plotly_chart")[0].proto.spec)["data"]
+
+
+def test_no_rows(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = visit(monkeypatch, environments["full"], "sql", sql="SELECT * FROM run WHERE false")
+    assert not app.exception
+    assert "0 rows, " in words(app)
