@@ -10,7 +10,7 @@ from backend import charts
 from backend.analysis.cycle_window import Window
 from backend.analysis.selection import arms, cycle_ms
 from backend.charts import Axis
-from pages.parts import frame, link, show, terms
+from pages.parts import frame, link, planner, show, terms
 
 AXIS = terms.QUANTITIES["cycle_ms"]
 BASE = Axis("t_verify_base", "ms", 2)
@@ -162,3 +162,6 @@ with st.expander("Other intervals for the same fit"):
             ),
             "The fit without one depth",
         )
+
+st.header("How many blocks would it take?", anchor=False)
+planner.draw(view, cell_id)

@@ -8,7 +8,7 @@ import time
 import streamlit as st
 
 from backend.progress import Progress
-from pages.parts import frame, order, reader, terms
+from pages.parts import frame, order, reader, terms, tightening
 
 STALE_AFTER_S = {"launch": 900.0, "warmup": 300.0}  # a large model loads for minutes without a word
 STALE_OTHERWISE_S = 120.0
@@ -84,4 +84,5 @@ if view.sweep is not None:
     st.header(f"Runs stored so far: {view.name}", anchor=False)
     frame.source_badge(view.sweep)
     order.draw(view, key="live-order")
+    tightening.follow(view.name)
     st.page_link("pages/overview.py", label="The answer so far", query_params={"sweep": view.name})

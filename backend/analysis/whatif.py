@@ -159,11 +159,13 @@ def _depth(
         notes.append(f"t_draft: {draft.method}")
     why = "" if np.isfinite(then).any() else _unknown(k, change, costs, tokens, tokens_from)
     ratio = student_t_log_mean(then / now, "1", level=level)
+    same = not notes and bool(np.allclose(then, now, rtol=1e-12))
+    unchanged = point(0.0, "%", "exact: this depth is not changed", method="by definition", n=len(now))
     return DepthWhatIf(
         k,
         student_t_log_mean(now, "tok/s", level=level),
         missing("tok/s", why) if why else widened(student_t_log_mean(then, "tok/s", level=level), extra, notes),
-        missing("%", why) if why else percent(widened(ratio, extra, notes)),
+        missing("%", why) if why else unchanged if same else percent(widened(ratio, extra, notes)),
         student_t_mean(runs.cycle[mine], "ms", level=level),
         missing("ms", why) if why else student_t_mean(then_cycle[mine], "ms", level=level),
         (borrowed or missing("tokens", why or "not measured"))

@@ -1,0 +1,87 @@
+"""The planner on a page: how many blocks a sweep would take to answer as exactly as the reader asks."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from backend.analysis.planner import Plan, Quantity, Target, plan_cell, plan_words
+from backend.store import queries
+from pages.parts import link, numbers, reader, show
+from pages.parts.frame import View
+
+ASKS: dict[str, tuple[str, str, float]] = {  # quantity -> (words, unit, half-width at first)
+    "t_draft": ("t_draft of the cycle fit", "ms", 3.0),
+    "tok_s": ("decode throughput of each K", "%", 2.0),
+    "loss": ("what the best K may lose", "%", 1.0),
+}
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def planned(
+    _key: reader.Key,
+    sweep: str,
+    cell: str,
+    quantity: Quantity,
+    half_width: float,
+    scatter_ms: float | None,
+    _snapshot: reader.Snapshot,
+) -> Plan:
+    """The plan of one cell; what begins with _ follows from the rest."""
+    con = queries.connect(_snapshot.path)
+    try:
+        requests = queries.requests(con, sweep, cell_id=cell)
+    finally:
+        con.close()
+    rows, runs = _snapshot.cell_rows(sweep, cell), _snapshot.of_sweep("runs", sweep)
+    return plan_cell(rows, Target(quantity, half_width), requests=requests, runs=runs, scatter_ms=scatter_ms)
+
+
+def draw(view: View, cell_id: str) -> None:
+    """The question, the blocks it takes, and whether blocks or requests are the better buy."""
+    left, right = st.columns(2)
+    with left:
+        asked = link.one("plan", "To know", list(ASKS), "t_draft", words=lambda name: ASKS[name][0])
+    words, unit, first = ASKS[asked]
+    with right:
+        half_width = numbers.number(
+            f"to_{asked}", f"to within ± ({unit})", first, low=0.01, high=99.0 if unit == "%" else 10_000.0, step=0.5
+        )
+    quantity: Quantity = "t_draft" if asked == "t_draft" else "tok_s" if asked == "tok_s" else "loss"
+    plan = _plan(view, cell_id, quantity, half_width, None)
+    if asked == "t_draft" and not plan.needs and plan.scatter.value is None:
+        st.info(f"{plan_words(plan)[0]} Give the scatter of one run, if it is known from elsewhere:")
+        label = "Scatter of one run's cycle (ms)"
+        scatter_ms = numbers.number("scatter", label, 11.0, low=0.01, high=10_000.0, step=0.5)
+        plan = _plan(view, cell_id, quantity, half_width, scatter_ms)
+    if not plan.needs:
+        st.info(plan_words(plan)[0])
+        return
+    show.table(
+        pd.DataFrame(
+            [
+                {
+                    f"To know {words} ± {half_width:g} {unit}": f"{need.meaning[0].upper()}{need.meaning[1:]}",
+                    "Blocks": "out of reach" if need.blocks is None else str(need.blocks),
+                    "By the interval of the scatter": _span(need.low, need.high),
+                    "Hours more": "" if need.hours_more is None else f"{need.hours_more:.2f}",
+                }
+                for need in plan.needs
+            ]
+        ),
+        "Blocks that each reading of the question takes",
+    )
+    st.markdown("\n".join(f"- {line}" for line in (plan_words(plan)[0], plan_words(plan)[-1])))
+    st.caption(
+        f"From pure error: replicates about their depth and block ({plan.blocks_now} blocks at hand). Repeats do not "
+        "shrink a curve that is no line. The same from a terminal: `python -m backend plan`."
+    )
+
+
+def _plan(view: View, cell_id: str, quantity: Quantity, half_width: float, scatter_ms: float | None) -> Plan:
+    snapshot = view.snapshot
+    return planned(snapshot.key, view.name, cell_id, quantity, half_width, scatter_ms, snapshot)
+
+
+def _span(low: int | None, high: int | None) -> str:
+    return f"{low or 'out of reach'} to {high or 'out of reach'}" if low != high else ""

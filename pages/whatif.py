@@ -1,0 +1,232 @@
+"""What if: throughput by K with the drafter on another host, dearer positions, or another drafter's acceptance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from backend import charts
+from backend.analysis.estimate import Estimate, point
+from backend.analysis.hold_out import HeldOut, hold_out, survival_of
+from backend.analysis.whatif import WhatIf, what_if
+from backend.analysis.whatif_report import Turns, answer, turns
+from backend.analysis.whatif_runs import Change, direct_t_draft, fitted_costs, runs_of
+from backend.analysis.whatif_search import rates_along
+from backend.charts import Axis
+from backend.store import queries, queries_timing
+from pages.parts import frame, link, numbers, reader, show, terms
+
+HERE, APART, BESIDE = "here", "apart", "overlap"
+DRAFTER = {
+    HERE: "where it is now",
+    APART: "on another host",
+    BESIDE: "on another host, drafting while the target verifies",
+}
+FIT, DIRECT, GIVEN = "fit", "direct", "given"
+FREED = {FIT: "t_draft of the cycle fit", DIRECT: "direct times of each depth", GIVEN: "a figure of your own"}
+OWN = "own"
+RATE = terms.QUANTITIES["decode_tok_s"]
+HOP = Axis("Hop", "ms", 2)
+POSITION = Axis("Extra cost of a verify position", "ms", 2)
+
+view = frame.open_page("What if")
+frame.source_badge(view.sweep)
+cell_id = frame.choose_cell(view)
+if cell_id is None:
+    frame.no_figures(view)
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def direct(_key: reader.Key, sweep: str, cell: str, _snapshot: reader.Snapshot) -> dict[int, Estimate]:
+    """t_draft(K) as timed inside the engine; empty where nothing was timed."""
+    con = queries.connect(_snapshot.path)
+    try:
+        timed, totals = queries_timing.timed_requests(con, sweep), queries_timing.stage_totals(con, sweep)
+    finally:
+        con.close()
+    return direct_t_draft(timed[timed["cell_id"] == cell], totals[totals["cell_id"] == cell])
+
+
+@st.cache_data(max_entries=32, show_spinner="Predicting")
+def predicted(
+    key: reader.Key,
+    sweep: str,
+    cell: str,
+    change: Change,
+    freed: str,
+    given_ms: float,
+    donor: str,
+    _rows: pd.DataFrame,
+    _direct: dict[int, Estimate],
+    _tokens: dict[int, Estimate] | None,
+) -> tuple[WhatIf, Turns]:
+    """The what-if and where it turns; what begins with _ follows from the rest."""
+    own = point(given_ms, "ms", "given, taken as exact", method="given", n=None) if freed == GIVEN else None
+    costs = fitted_costs(_rows, t_draft_ms=own, by_depth=_direct if freed == DIRECT else None)
+    found = what_if(_rows, change, costs, tokens=_tokens, tokens_from=donor, draws=4000)
+    return found, turns(_rows, found, _tokens)
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def held_out(_key: reader.Key, sweep: str, cell: str, _snapshot: reader.Snapshot, _rows: pd.DataFrame) -> list[HeldOut]:
+    """Every inner depth predicted from its neighbours."""
+    con = queries.connect(_snapshot.path)
+    try:
+        positions = queries.positions(con, sweep, cell)
+    finally:
+        con.close()
+    return hold_out(_rows, survival_of(positions, cell))
+
+
+snapshot = view.snapshot
+rows = snapshot.cell_rows(view.name, cell_id)
+timed = direct(snapshot.key, view.name, cell_id, snapshot)
+every = snapshot.sweeps()
+sources = dict(zip(every["sweep"], every["source"], strict=True))
+
+left, right = st.columns(2)
+with left:
+    drafter = link.one("drafter", "The drafter runs", list(DRAFTER), APART, words=DRAFTER.__getitem__)
+    choices = [FIT, *([DIRECT] if timed else []), GIVEN]
+    freed, given_ms = FIT, 0.0
+    if drafter != HERE:
+        freed = link.one("freed", "What it frees", choices, DIRECT if timed else FIT, words=FREED.__getitem__)
+        if freed == GIVEN:
+            given_ms = numbers.number("t_draft", "t_draft (ms)", 10.0, low=0.0, high=10_000.0, step=0.5)
+    hop_ms = numbers.number("hop", "Hop once a step (ms)", 0.0, low=0.0, high=10_000.0, step=0.5)
+with right:
+    position_ms = numbers.number(
+        "position", "Extra cost of a verify position (ms)", 0.0, low=-1000.0, high=10_000.0, step=0.5
+    )
+    scale = numbers.number("scale", "Cost of a position, times", 1.0, low=0.0, high=20.0, step=0.1)
+    donors = [OWN, *(name for name in sources if name != view.name)]
+    donor = link.one(
+        "tokens",
+        "Tokens per step of",
+        donors,
+        OWN,
+        words=lambda name: "this sweep" if name == OWN else f"{name} ({sources[name]})",
+    )
+
+tokens = None
+if donor != OWN:
+    figures = snapshot.summary(donor)
+    first = figures[0].cell_id if figures else ""
+    tokens = {row.k: row.tokens_per_step for row in figures if row.cell_id == first}
+change = Change(
+    free_draft=drafter != HERE,
+    overlap=drafter == BESIDE,
+    hop_ms=hop_ms,
+    verify_position_ms=position_ms,
+    verify_scale=scale,
+)
+found, turned = predicted(
+    snapshot.key,
+    view.name,
+    cell_id,
+    change,
+    freed,
+    given_ms,
+    "" if donor == OWN else donor,
+    rows,
+    timed,
+    tokens,
+)
+if not found.depths:
+    st.info(f"There is no what-if for this cell: {found.reason}.")
+    st.stop()
+
+st.markdown("\n".join(f"- {sentence}" for sentence in answer(found, turned)))
+if found.change.free_draft:
+    st.caption(
+        "Freed is what drafting costs each step. The fit's t_draft is the part that does not grow with K; direct times "
+        "hold all of it. A hop is paid once a step at K ≥ 1."
+    )
+points = pd.DataFrame(
+    [
+        terms.estimate_row(estimate, k=depth.k, series=series)
+        for series, name in (("now", "now_tok_s"), ("what if", "then_tok_s"))
+        for depth in found.depths
+        for estimate in (getattr(depth, name),)
+    ]
+)
+told = "; ".join(
+    f"K={d.k}: {RATE.words(d.now_tok_s.value)} now, {RATE.words(d.then_tok_s.value)} then" for d in found.depths
+)
+alt = f"Decode throughput by K now and with {change.words}. {told}"
+show.chart(charts.depth_curve(points, RATE, marked=found.best_then, marked_name="fastest then"), alt, key="whatif")
+show.table(
+    pd.DataFrame(
+        [
+            {
+                "K": depth.k,
+                "Now (tok/s)": terms.figure(depth.now_tok_s, RATE),
+                "What if (tok/s)": terms.figure(depth.then_tok_s, RATE),
+                "Change (%)": terms.percent(depth.change_percent, signed=True),
+                "Cycle then (ms)": terms.figure(depth.cycle_then_ms, terms.QUANTITIES["cycle_ms"]),
+                "n": "" if depth.then_tok_s.n is None else str(depth.then_tok_s.n),
+                "Why no interval": depth.then_tok_s.reason or "",
+            }
+            for depth in found.depths
+        ]
+    ),
+    "Throughput of every depth now and under the change",
+)
+methods = list(dict.fromkeys(d.then_tok_s.method for d in found.depths if d.then_tok_s.has_interval))
+st.caption(
+    "Figures in brackets are 95% intervals; n: runs. "
+    + (f"{methods[-1]}." if methods else "Single figures have no interval.")
+)
+
+st.header("Where the answer turns", anchor=False)
+_, arrays = runs_of(rows, found.costs, tokens)
+along = "hop_ms" if change.free_draft else "verify_position_ms"
+searched = turned.hop_range_ms if change.free_draft else turned.position_range_ms
+if searched is None:
+    st.info("Nothing to search: no cost of a verify position is known for this cell.")
+else:
+    end = searched[1]
+    if change.free_draft and turned.break_even_hop_ms.value is not None:
+        end = min(end, max(4 * turned.break_even_hop_ms.value, 2 * hop_ms, 1.0))
+    lines = pd.DataFrame(rates_along(arrays, change, along, np.linspace(searched[0], end, 61)))
+    best = found.best_now
+    reference = next((d.now_tok_s.value for d in found.depths if d.k == best), None)
+    even = turned.break_even_hop_ms.value if change.free_draft else None
+    figure = charts.against_cost(
+        lines,
+        RATE,
+        cost=HOP if change.free_draft else POSITION,
+        reference=reference,
+        reference_name=f"fastest now, K={best}",
+        marked=even,
+        marked_name="break-even hop",
+    )
+    said = "the hop" if change.free_draft else "the cost of a verify position"
+    show.chart(figure, f"Decode throughput of every depth as {said} grows (point figures)", key="turns")
+    st.caption("Point figures: geometric means over runs. The dashed level is the fastest depth as measured.")
+
+with st.expander("How well are depths predicted from each other?"):
+    st.markdown(
+        "Each inner depth is left out and predicted from its neighbours: the cycle straight on the log, tokens per "
+        "step from the survival curve. The error's interval is over blocks."
+    )
+    held = held_out(snapshot.key, view.name, cell_id, snapshot, rows)
+    if not held:
+        st.info("No depth has a measured depth above 0 on both sides.")
+    else:
+        show.table(
+            pd.DataFrame(
+                [
+                    {
+                        "K": one.k,
+                        "Predicted (tok/s)": terms.figure(one.predicted_tok_s, RATE),
+                        "Measured (tok/s)": terms.figure(one.measured_tok_s, RATE),
+                        "Error (%)": terms.percent(one.error_percent, signed=True),
+                        "Why no interval": one.error_percent.reason or "",
+                    }
+                    for one in held
+                ]
+            ),
+            "Every inner depth predicted from its neighbours",
+        )
