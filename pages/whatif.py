@@ -183,8 +183,8 @@ st.header("Where the answer turns", anchor=False)
 _, arrays = runs_of(rows, found.costs, tokens)
 along = "hop_ms" if change.free_draft else "verify_position_ms"
 searched = turned.hop_range_ms if change.free_draft else turned.position_range_ms
-if searched is None:
-    st.info("Nothing to search: no cost of a verify position is known for this cell.")
+if searched is None or found.best_then is None:
+    st.info("Nothing to search: no depth has a figure under this change.")
 else:
     end = searched[1]
     if change.free_draft and turned.break_even_hop_ms.value is not None:
