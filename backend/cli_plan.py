@@ -14,10 +14,10 @@ from backend.analysis.selection import by_cell
 from backend.analysis.summary import summarise
 from backend.analysis.whatif import WhatIf, prediction_errors, what_if
 from backend.analysis.whatif_report import Turns, answer, turns
-from backend.analysis.whatif_runs import Change, fitted_costs
+from backend.analysis.whatif_runs import Change, direct_t_draft, fitted_costs
 from backend.cli_read import Frames, print_json, read, reader
 from backend.errors import Refused
-from backend.store import queries
+from backend.store import queries, queries_timing
 from backend.terminal import figure, show
 
 GIVEN = "given, taken as exact"
@@ -28,7 +28,7 @@ GIVEN = "given, taken as exact"
 @click.option("--free-draft", is_flag=True, help="The drafter runs on another host: t_draft is freed, the hop is paid.")
 @click.option("--overlap", is_flag=True, help="With --free-draft: it drafts while the target verifies.")
 @click.option("--hop-ms", type=click.FloatRange(min=0), default=0.0, help="Cost of the hop, once a step.")
-@click.option("--t-draft-ms", type=float, help="This t_draft instead of the fit's.")
+@click.option("--t-draft-ms", type=float, help="This t_draft instead of direct times, else the fit's.")
 @click.option("--verify-position-ms", type=float, default=0.0, help="Every verify position so much dearer (+) or not.")
 @click.option("--verify-scale", type=click.FloatRange(min=0), default=1.0, help="t_marginal times this.")
 @click.option("--draft-position-ms", type=float, default=0.0, help="Every draft position so much dearer.")
@@ -66,12 +66,14 @@ def whatif(
         raise Refused(
             "nothing is changed", where="whatif", fix="give --free-draft, --hop-ms, --verify-position-ms, ..."
         )
+    timed = _direct(sweep, db) if free_draft and t_draft_ms is None else (pd.DataFrame(), pd.DataFrame())
     beside = read(against, db) if against else None
     other = read(donor, db) if donor else None
     cells = []
     for cell_id, rows in by_cell(frames.run_cells):
         given = None if t_draft_ms is None else point(t_draft_ms, "ms", GIVEN, method="given", n=None)
-        costs = fitted_costs(rows, t_draft_ms=given)
+        direct = direct_t_draft(*(t[t["cell_id"] == cell_id] if len(t) else t for t in timed))
+        costs = fitted_costs(rows, t_draft_ms=given, by_depth=direct)
         tokens = None if other is None else _tokens(other, rows)
         found = what_if(rows, change, costs, tokens=tokens, tokens_from=donor or "")
         errors = None if beside is None else prediction_errors(found, _like(beside, rows))
@@ -92,6 +94,15 @@ def whatif(
         return
     for cell_id, found, turned, errors in cells:
         _table(frames.title(cell_id), found, turned, errors, against or "")
+
+
+def _direct(sweep: str, db: Path | None) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Timed requests and stage totals of INSTRUMENT; empty where nothing was timed."""
+    con = queries.connect(db or queries.resolve())
+    try:
+        return queries_timing.timed_requests(con, sweep), queries_timing.stage_totals(con, sweep)
+    finally:
+        con.close()
 
 
 def _tokens(other: Frames, rows: pd.DataFrame) -> dict[int, Estimate]:

@@ -155,7 +155,7 @@ told = "; ".join(
     f"K={d.k}: {RATE.words(d.now_tok_s.value)} now, {RATE.words(d.then_tok_s.value)} then" for d in found.depths
 )
 alt = f"Decode throughput by K now and with {change.words}. {told}"
-show.chart(charts.depth_curve(points, RATE, marked=found.best_then, marked_name="fastest then"), alt, key="whatif")
+show.chart(charts.depth_curve(points, RATE), alt, key="whatif")
 show.table(
     pd.DataFrame(
         [

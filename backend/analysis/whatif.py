@@ -153,7 +153,7 @@ def _depth(
     if tokens is not None and k:
         notes.append(f"tokens per step of {tokens_from}")
         extra += log_half_width(borrowed) ** 2 if borrowed is not None else 0.0
-    if change.free_draft and k and (draft := costs.draft_at(k)).has_interval and not _paired(costs, k):
+    if change.free_draft and k and (draft := costs.draft_at(k)).has_interval and not costs.paired(k):
         half = ((draft.high or 0.0) - (draft.low or 0.0)) / 2
         extra += (half / float(np.nanmean(then_cycle[mine]))) ** 2
         notes.append(f"t_draft: {draft.method}")
@@ -172,11 +172,6 @@ def _depth(
         if tokens is not None and k
         else point(float(runs.tokens[mine].mean()), "tokens", "as measured: see summary", method="mean", n=mine.sum()),
     )
-
-
-def _paired(costs: Costs, k: int) -> bool:
-    """Whether t_draft at k is the block's own, so that its error is in the runs already."""
-    return bool(costs.by_block) and costs.source != "given" and k not in costs.by_depth
 
 
 def _unknown(k: int, change: Change, costs: Costs, tokens: Mapping[int, Estimate] | None, tokens_from: str) -> str:

@@ -40,7 +40,7 @@ class Turns:
 def turns(run_cell: pd.DataFrame, found: WhatIf, tokens: Mapping[int, Estimate] | None = None) -> Turns:
     """Flips of the fastest depth along the hop (drafter elsewhere) and along the cost of a verify position."""
     _, runs = runs_of(run_cell, found.costs, tokens)
-    break_even = break_even_hop(runs, found.change)
+    break_even = break_even_hop(runs, found.change, found.costs)
     hop_range = position_range = None
     hop_flips: list[Flip] = []
     position_flips: list[Flip] = []
@@ -67,13 +67,23 @@ def answer(found: WhatIf, turned: Turns) -> list[str]:
     rates = f"{by_k[now].now_tok_s.text()} now at K={now}, {by_k[then].then_tok_s.text()} then at K={then}"
     lines = [f"{moved}{chance}: {rates}."]
     if found.change.free_draft:
-        lines.append(f"Freed: t_draft = {found.costs.t_draft_ms.text()}, from {found.costs.source}.")
+        lines.append(_freed_words(found, then))
         lines.append(f"Break-even hop: {turned.break_even_hop_ms.text()}.")
     if turned.hop_range_ms:
         lines.append(_flip_words(turned.hop_flips, "the hop", turned.hop_range_ms))
     if turned.position_range_ms:
         lines.append(_flip_words(turned.position_flips, "a verify position's extra cost", turned.position_range_ms))
     return lines
+
+
+def _freed_words(found: WhatIf, k: int) -> str:
+    """What is freed: at the fastest depth where it is known by depth."""
+    freed, source = found.costs.draft_at(k), found.costs.source
+    if k in found.costs.by_depth:
+        return f"Freed at K={k}: t_draft = {freed.text()}, timed directly."
+    unsure = freed.low is not None and freed.high is not None and freed.low <= 0 <= freed.high
+    note = "; its interval holds 0, so a gain is not shown" if unsure else ""
+    return f"Freed: t_draft = {freed.text()}{'' if source == 'given' else ', from the cycle fit'}{note}."
 
 
 def _flip_words(found: tuple[Flip, ...], what: str, searched: tuple[float, float]) -> str:

@@ -75,6 +75,10 @@ class Costs:
         """t_draft at depth k."""
         return self.by_depth.get(k, self.t_draft_ms)
 
+    def paired(self, k: int) -> bool:
+        """Whether t_draft at k is each block's own, so that its error is in the runs already."""
+        return bool(self.by_block) and self.source != "given" and k not in self.by_depth
+
 
 def fitted_costs(
     run_cell: pd.DataFrame,

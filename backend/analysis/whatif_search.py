@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from backend.analysis.estimate import LEVEL, Estimate, FloatArray, missing, point, student_t_mean
-from backend.analysis.whatif_runs import Change, Runs
+from backend.analysis.whatif_runs import Change, Costs, Runs
 
 Parameter = Literal["hop_ms", "verify_position_ms"]
 STEPS = 240  # of a search's grid, refined by bisection
@@ -89,10 +89,11 @@ def flips(runs: Runs, change: Change, parameter: Parameter, low: float, high: fl
     return found
 
 
-def break_even_hop(runs: Runs, change: Change, *, level: float = LEVEL) -> Estimate:
+def break_even_hop(runs: Runs, change: Change, costs: Costs | None = None, *, level: float = LEVEL) -> Estimate:
     """The hop in ms up to which a drafter on another host is no slower than the fastest depth now.
 
-    0 ms at least; without a gain even at no hop there is none, and where no hop in reach undoes it neither.
+    Without a gain even at no hop there is none, and where no hop in reach undoes it neither. The interval is over
+    blocks; what t_draft of `costs` has of its own (given or direct, not of the blocks' lines) is joined in quadrature.
     """
     if not change.free_draft:
         return missing("ms", "the drafter stays on this host", method=BREAK_EVEN)
@@ -109,7 +110,25 @@ def break_even_hop(runs: Runs, change: Change, *, level: float = LEVEL) -> Estim
     if any(value is None for value in each):
         without = sum(value is None for value in each)
         return point(whole, "ms", f"{without} of {len(each)} blocks have no break-even", method=BREAK_EVEN, n=len(each))
-    return student_t_mean(each, "ms", level=level, what="block", method=f"{BREAK_EVEN}; Student t over blocks")
+    if np.ptp(np.asarray(each, dtype=np.float64)) < 1e-6:  # the same t_draft in every block, and nothing else differs
+        found = point(whole, "ms", "it follows from the given t_draft alone", method=BREAK_EVEN, n=len(each))
+    else:
+        found = student_t_mean(each, "ms", level=level, what="block", method=f"{BREAK_EVEN}; Student t over blocks")
+    return _with_own_error(found, runs, change, costs, level)
+
+
+def _with_own_error(found: Estimate, runs: Runs, change: Change, costs: Costs | None, level: float) -> Estimate:
+    """Joined by the half-width of t_draft at the fastest depth there, where it is not of these runs."""
+    if costs is None or found.value is None:
+        return found
+    k = fastest(runs, replace(change, hop_ms=found.value))
+    draft = None if not k or costs.paired(k) else costs.draft_at(k)
+    if draft is None or draft.low is None or draft.high is None:
+        return found
+    own = (found.high - found.low) / 2 if found.high is not None and found.low is not None else 0.0
+    half = float(np.hypot(own, (draft.high - draft.low) / 2))
+    method = f"{found.method}; with t_draft: {draft.method}"
+    return Estimate(found.value, found.value - half, found.value + half, level, method, found.n, "ms", None)
 
 
 def _whole_blocks(runs: Runs) -> Sequence[float]:

@@ -22,12 +22,13 @@ def against_cost(
     """`lines` (k, cost, value) as one line a depth over the cost; a dashed level `reference` and upright `marked`."""
     figure = go.Figure()
     for index, (k, rows) in enumerate(lines.groupby("k", sort=True)):
+        dash = DASHES[(index + index // len(COLOURS)) % len(DASHES)]  # the second round of colours has other dashes
         figure.add_scatter(
             x=rows["cost"],
             y=rows["value"],
             mode="lines",
             name=f"K={int(str(k))}",
-            line={"color": COLOURS[index % len(COLOURS)], "width": 2, "dash": DASHES[index % len(DASHES)]},
+            line={"color": COLOURS[index % len(COLOURS)], "width": 2, "dash": dash},
             hovertemplate=(
                 f"K={int(str(k))}: %{{y:.{axis.digits}f}} {axis.unit} at %{{x:.2f}} {cost.unit}<extra></extra>"
             ),
@@ -55,12 +56,13 @@ def tightening(widths: pd.DataFrame, axis: Axis, *, target: float | None = None,
     """Half-width of every depth's interval over the blocks so far: `widths` (k, blocks, half_width)."""
     figure = go.Figure()
     for index, (k, rows) in enumerate(widths.groupby("k", sort=True)):
+        dash = DASHES[(index + index // len(COLOURS)) % len(DASHES)]
         figure.add_scatter(
             x=rows["blocks"],
             y=rows["half_width"],
             mode="lines+markers",
             name=f"K={int(str(k))}",
-            line={"color": COLOURS[index % len(COLOURS)], "width": 2, "dash": DASHES[index % len(DASHES)]},
+            line={"color": COLOURS[index % len(COLOURS)], "width": 2, "dash": dash},
             hovertemplate=f"K={int(str(k))}, %{{x}} blocks: +/- %{{y:.{axis.digits}f}}{axis.unit}<extra></extra>",
         )
     if target is not None:
