@@ -33,11 +33,12 @@ def timing(sweep: str, as_json: bool, db: Path | None) -> None:
     con = queries.connect(db or queries.resolve())
     try:
         requests, stages = queries_timing.timed_requests(con, sweep), queries_timing.stage_totals(con, sweep)
-        waits = queries_timing.rank_waits(con, sweep)
+        waits, cells = queries_timing.rank_waits(con, sweep), queries.cells(con, sweep)
     finally:
         con.close()
     answers = []
-    for cell_id, rows in by_cell(frames.run_cells):
+    for cell_id, _ in by_cell(cells):  # not of run_cell: a sweep that was only timed has none there
+        rows = frames.run_cells[frames.run_cells["cell_id"] == cell_id]
         timed, totals = (table[table["cell_id"] == cell_id] for table in (requests, stages))
         times, shares = depth_times(timed, totals), stage_shares(timed, totals)
         ranks = rank_times(timed, totals, waits[waits["cell_id"] == cell_id])
@@ -46,7 +47,7 @@ def timing(sweep: str, as_json: bool, db: Path | None) -> None:
         if not as_json:
             _tables(frames, cell_id, times, shares, lines, rows)
             continue
-        fit = fit_cycle(rows)
+        fit = fit_cycle(rows) if len(rows) else None
         answers.append(
             {
                 "cell_id": cell_id,
@@ -57,7 +58,7 @@ def timing(sweep: str, as_json: bool, db: Path | None) -> None:
                     "t_draft_ms": fit.windows[-1].t_draft_ms.to_dict(),
                     "t_marginal_ms": fit.windows[-1].t_marginal_ms.to_dict(),
                 }
-                if fit.windows
+                if fit and fit.windows
                 else None,
                 "positions": [row.to_dict() for row in shares if row.stage in BY_POSITION],
                 "stages": [row.to_dict() for row in shares if row.stage not in BY_POSITION],
@@ -87,10 +88,11 @@ def _tables(
     gaps = [f"{row.stage} ({row.contains}) at K={row.k}: {figure(row.share_pct)} %" for row in shares if row.large_gap]
     notes += [f"gap above 5% of the cycle: {gap}" for gap in gaps]
     if lines is not None:
-        fit = fit_cycle(rows)
-        inferred = f"; the cycle fit says {figure(fit.windows[-1].t_draft_ms)}" if fit.windows else ""
+        fit = fit_cycle(rows) if len(rows) else None
+        window = fit.windows[-1] if fit and fit.windows else None
+        inferred = f"; the cycle fit says {figure(window.t_draft_ms)}" if window else ""
         notes.append(f"drafting adds once, timed: {figure(lines.fixed_ms)} ms{inferred}")
-        slope = f"; the cycle fit says {figure(fit.windows[-1].t_marginal_ms)}" if fit.windows else ""
+        slope = f"; the cycle fit says {figure(window.t_marginal_ms)}" if window else ""
         notes.append(f"one more position adds, timed: {figure(lines.marginal_ms)} ms{slope}")
     show(
         frames.title(cell_id),

@@ -103,6 +103,8 @@ def run_parts(requests: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     `requests`: `queries_timing.timed_requests` of the cell; `stages`: `stage_totals` of one rank.
     """
     whole = _whole(requests, stages)
+    if whole.empty:
+        return pd.DataFrame(columns=["k", "block", "run_id", "steps", "cycle_ms", *PARTS])
     totals = stages[stages["request_id"].isin(whole["request_id"])]
     parts = totals.assign(part=[part_of(stage) for stage in totals["stage"]])
     sums = parts.pivot_table(index="run_id", columns="part", values="total_s", aggfunc="sum")
@@ -121,6 +123,8 @@ def depth_times(requests: pd.DataFrame, stages: pd.DataFrame) -> list[DepthTimes
     if stages.empty:
         return []
     runs = run_parts(requests, _lowest_rank(stages))
+    if runs.empty:
+        return []
     runs["residual_pct"] = 100 * (1 - runs[list(PARTS)].sum(axis=1, min_count=1) / runs["cycle_ms"])
     ratios = overhead_pct(requests)
     found = []
@@ -168,6 +172,8 @@ def stage_shares(requests: pd.DataFrame, stages: pd.DataFrame) -> list[StageShar
         return []
     stages = _lowest_rank(stages)
     whole = _whole(requests, stages)
+    if whole.empty:
+        return []
     steps = whole.groupby("run_id").agg(steps=("steps", "sum"), decode_s=("decode_s", "sum"))
     kept = stages[stages["request_id"].isin(whole["request_id"])]
     kept = kept.assign(position=kept["position"].where(kept["stage"].isin(BY_POSITION), -1))

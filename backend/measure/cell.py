@@ -41,6 +41,11 @@ class Bench:
     sink: Sink
     tick: Tick
 
+    @property
+    def pages_between(self) -> bool:
+        """Whether /metrics is read between requests: only where a request cannot tell its own steps."""
+        return self.k > 0 and (not self.engine_clock or self.spec.speculator.method in MAY_NOT_DRAFT)
+
     def ask(
         self, slot: Slot, prompt: Prompt, ids: list[int] | None, before: Page | None
     ) -> tuple[Request, Page | None]:
@@ -113,12 +118,11 @@ def measure(bench: Bench, cell: Cell, ids: dict[str, list[int]], seed: int) -> l
 def _one_by_one(
     bench: Bench, cell: Cell, ids: dict[str, list[int]], order: Sequence[Prompt], page: Page | None
 ) -> list[Request]:
-    """Concurrency 1. /metrics between requests only where a request cannot tell its own steps."""
-    per_request_pages = bench.k > 0 and (not bench.engine_clock or bench.spec.speculator.method in MAY_NOT_DRAFT)
+    """Concurrency 1."""
     records = []
     for index, prompt in enumerate(order):
         slot = Slot(bench.run_id, cell.cell_id, "measure", index)
-        record, after = bench.ask(slot, prompt, ids.get(prompt.prompt_id), page if per_request_pages else None)
+        record, after = bench.ask(slot, prompt, ids.get(prompt.prompt_id), page if bench.pages_between else None)
         page = after or page
         records.append(record)
         bench.tick("measure", index + 1, len(order))

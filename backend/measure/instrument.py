@@ -12,6 +12,7 @@ from typing import Any
 
 from backend.errors import RunFailed
 from backend.measure.cell import Bench
+from backend.measure.counters import scrape
 from backend.measure.observe import Slot
 from backend.measure.workload import Prompt, ordered
 from backend.records import Cell, Finding, Request, StageTimes
@@ -40,7 +41,8 @@ def instrument(bench: Bench, cell: Cell, ids: dict[str, list[int]], seed: int) -
         for probe_on in ARMS[turn % 2]:
             slot = Slot(bench.run_id, cell.cell_id, "instrument", index, probe_on=probe_on)
             _rpc(bench, "probe_begin", probe_on)  # off asks too: both arms meet an engine that was just spoken to
-            record, _ = bench.ask(slot, prompt, ids.get(prompt.prompt_id), None)
+            page = scrape(bench.client.http) if bench.pages_between else None
+            record, _ = bench.ask(slot, prompt, ids.get(prompt.prompt_id), page)
             ends = _rpc(bench, "probe_end")
             if probe_on:
                 bench.sink([_stage_times(record, end, _rows(bench, ends, rank)) for rank, end in enumerate(ends)])

@@ -129,7 +129,7 @@ def test_stages_are_exclusive_leaves_with_their_positions(clock: Clock) -> None:
     }
     shared = {("verify_forward", -1): 8.0, ("target_logits", -1): 1.0, ("target_sampling", -1): 0.375}
     loops = {("prepare_inputs", -1): 0.75, ("runner_loop", -1): 0.5 + 0.0625}
-    draft = {("draft_prepare", -1): 0.031, ("draft_loop", -1): 0.25}
+    draft = {("draft_prepare", -1): 0.031, ("draft_inputs", -1): 0.25}
     assert first == pytest.approx({**per_position, **shared, **loops, **draft}, abs=1e-3)
     assert second == first
 

@@ -40,6 +40,23 @@ def test_outputs_are_identical_for_every_depth(smoke: SmokeSweep) -> None:
     assert requests["token_ids"].map(len).eq(requests["output_tokens"]).all()
 
 
+def test_the_proposer_is_timed_in_every_sweep(smoke: SmokeSweep) -> None:
+    """The default: no key in the spec asks for it. Here the engine core is another process, and the books close too."""
+    rows = {row["k"]: row for row in ask(smoke, "timing")["by_k"]}
+    assert sorted(rows) == [0, 1, 3]
+    assert (rows[0]["t_draft_ms"]["value"], rows[0]["t_draft_ms"]["reason"]) == (None, "K=0 drafts nothing")
+    assert rows[3]["t_draft_ms"]["value"] > rows[1]["t_draft_ms"]["value"] > 0
+    assert all(abs(row["residual_pct"]["value"]) < 3 for row in rows.values())
+    assert {row["overhead_pct"]["n"] for row in rows.values()} == {4}
+
+
+def test_measure_knows_no_probe(smoke: SmokeSweep) -> None:
+    requests = queries.requests(queries.connect(smoke.snapshot), "smoke", phase=None)
+    by_phase = requests.groupby("phase")["probe_on"]
+    assert by_phase.count().to_dict() == {"instrument": 3 * 16, "measure": 0, "warmup": 0}
+    assert requests.loc[requests["phase"] == "instrument", "probe_on"].mean() == 0.5
+
+
 def test_summary_figures(smoke: SmokeSweep) -> None:
     rows = {row["k"]: row for row in ask(smoke, "summary")["rows"]}
     assert sorted(rows) == [0, 1, 3]

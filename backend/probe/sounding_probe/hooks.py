@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Hook:
-    """A function of vLLM that is timed. `owner`: how it is reached from the worker, or "module:Class".
+    """A function of vLLM that is timed. `owner`: how it is reached from the worker, or "module:Class" ("module:": it
+    is the module's, and gives a context manager, whose entering and leaving are timed).
 
     `source`: "file:Class" that defines it, for the contract test; empty: the class is the model's own.
     `by_position`: its calls within one proposal are draft positions 0, 1, ... `runner`: "v1", "v2", or "" for both.
@@ -79,11 +80,15 @@ HOOKS = (
     _v1("runner", "_update_states", "update_states"),
     _v1("runner", "_prepare_inputs", "prepare_inputs"),
     _v1("runner", "_prepare_input_ids", "input_ids"),
+    _v1("runner", "_get_cumsum_and_arange", "batch_indices"),
+    _v1("runner", "_compute_prev_positions", "batch_indices"),
+    _class("vllm.v1.utils:CpuGpuBuffer", "copy_to_gpu", "input_copies"),
     _v1("block_table", "commit_block_table", "slot_mapping", "vllm/v1/worker/block_table.py:MultiGroupBlockTable"),
     _v1("block_table", "compute_slot_mapping", "slot_mapping", "vllm/v1/worker/block_table.py:MultiGroupBlockTable"),
     _v1("runner", "_calc_spec_decode_metadata", "spec_indices"),
     _v1("runner", "_build_attention_metadata", "attention_metadata"),
     _v1("runner", "_model_forward", "verify_forward"),
+    _class("vllm.v1.worker.gpu_model_runner:", "set_forward_context", "forward_context"),
     _v1("runner", "sample_tokens", "runner_loop"),
     _v1("runner", "_sample", "target_sampling"),
     _v1("rejection_sampler", "forward", "rejection_sampling", "vllm/v1/sample/rejection_sampler.py:RejectionSampler"),
@@ -93,11 +98,14 @@ HOOKS = (
     _v1("runner", "_copy_draft_token_ids_to_cpu", "draft_prepare"),
     _v1("drafter", "prepare_next_token_ids_padded", "draft_prepare"),
     _v1("drafter", "prepare_inputs_padded", "draft_prepare"),
-    _v1("drafter", "propose", "draft_loop"),
+    _v1("drafter", "propose", "draft_inputs"),
     _v1("drafter", "set_inputs_first_pass", "draft_prepare"),
     _v1("drafter", "build_model_inputs_first_pass", "draft_prepare"),
     _v1("drafter", "build_per_group_and_layer_attn_metadata", "draft_attention_metadata", by_position=True),
     _v1("drafter", "_update_positions_dependent_metadata", "draft_prepare"),
+    _v1("drafter", "_determine_batch_execution_and_padding", "draft_prepare"),
+    _v1("drafter", "_get_slot_mapping", "draft_prepare"),
+    _class("vllm.v1.spec_decode.llm_base_proposer:", "set_forward_context", "draft_prepare"),
     _v1("drafter", "_sample_draft_tokens", "draft_sampling", by_position=True),
     _v1("drafter", "batch_propose", "draft_lookup", "vllm/v1/spec_decode/ngram_proposer.py:NgramProposer"),
     # V2 runner (GPU; dspark only there). Under full CUDA graphs the inside of a proposal never runs as Python.
@@ -109,9 +117,9 @@ HOOKS = (
     _v2("runner", "sample_tokens", "runner_loop"),
     _v2("runner", "sample", "target_sampling"),
     _v2("runner", "postprocess_sampled", "bookkeeping"),
-    _v2("drafter", "propose", "draft_loop"),
+    _v2("drafter", "propose", "draft_inputs"),
     _v2("drafter", "_precompute_context_kv", "draft_context"),
-    _v2("drafter", "_generate_draft", "draft_loop"),
+    _v2("drafter", "_generate_draft", "draft_inputs"),
     _v2(
         "drafter",
         "_sample_sequential",

@@ -74,6 +74,10 @@ class Tape:
         self.positions.append(position)
         self.ends.append(end)
 
+    def running(self, stage: int, position: int, end: int = 0) -> _Span:
+        """A span in which a stage runs."""
+        return _Span(self, stage, position, end)
+
     def intervals_us(self) -> list[float]:
         """Time from each mark to the next, microseconds. Synchronises once on CUDA."""
         if not self.cuda:
@@ -103,6 +107,38 @@ def _rounded(duration_us: float | None) -> float | None:
     return None if duration_us is None else round(duration_us, 1)
 
 
+class _Span:
+    """Marks at both ends, whatever happens in between."""
+
+    __slots__ = ("end", "entry", "tape")
+
+    def __init__(self, tape: Tape, stage: int, position: int, end: int) -> None:
+        self.tape, self.entry, self.end = tape, (stage, position), end
+
+    def __enter__(self) -> None:
+        self.tape.stack.append(self.entry)
+        self.tape.mark()
+
+    def __exit__(self, *_: object) -> None:
+        self.tape.stack.pop()
+        self.tape.mark(self.end)
+
+
+class _TimedContext:
+    """A context manager of vLLM's whose entering and leaving are a stage; what runs inside is not."""
+
+    def __init__(self, tape: Tape, stage: int, inner: Any) -> None:
+        self.tape, self.stage, self.inner = tape, stage, inner
+
+    def __enter__(self) -> Any:
+        with self.tape.running(self.stage, -1):
+            return self.inner.__enter__()
+
+    def __exit__(self, *why: Any) -> Any:
+        with self.tape.running(self.stage, -1):
+            return self.inner.__exit__(*why)
+
+
 class Wrappers:
     """Hooks put on, and taken off without a trace."""
 
@@ -128,6 +164,7 @@ class Wrappers:
     def _wrap(self, owner: Any, hook: Hook) -> None:
         tape, original = self.tape, getattr(owner, hook.attribute)
         stage, by_position = tape.code(hook.stage), hook.by_position
+        gives_context = hook.owner.endswith(":")
         end = STEP_ENDS.index(hook.attribute) + 1 if hook.attribute in STEP_ENDS else 0
         begins_proposal = hook.stage == "draft_prepare" or hook.attribute == "propose"
         collectives = {
@@ -150,13 +187,9 @@ class Wrappers:
                 inside, position = tape.stack[-1]
                 run = inside if "collective" in tape.names[inside] else collectives.get(inside, stage)
                 run = in_draft if tape.names[inside].startswith("draft") else run
-            tape.stack.append((run, position))
-            tape.mark()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                tape.stack.pop()
-                tape.mark(end)
+            with tape.running(run, position, end):
+                result = original(*args, **kwargs)
+            return _TimedContext(tape, stage, result) if gives_context else result
 
         own = hook.attribute in vars(owner)
         self.installed.append((owner, hook.attribute, own, vars(owner).get(hook.attribute)))
@@ -177,7 +210,8 @@ def _owner(worker: Any, path: str) -> Any:
     runner = worker.model_runner
     if ":" in path:
         module, _, name = path.partition(":")
-        return getattr(sys.modules.get(module), name, None)  # vLLM has imported what it uses
+        found = sys.modules.get(module)  # vLLM has imported what it uses
+        return getattr(found, name, None) if name else found
     drafter = getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
     find: dict[str, Callable[[], Any]] = {
         "runner": lambda: runner,

@@ -1,0 +1,98 @@
+"""A planted slow-down on real vLLM moves the stage that it was put into, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from backend.analysis.stages import PARTS, part_of
+from backend.engines import VllmEngine
+from backend.measure.client import Client
+from backend.measure.workload import read_prompts
+
+from .conftest import spec_on
+from .proposers import INSIDE, ONE_PROCESS
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+PORT, K, SPIN_MS = 18955, 3, 5.0
+ROUNDS, TRIES = 4, 5
+OTHERS_MS = 0.4
+EXTENSION = ("--worker-extension-cls", "spinning_probe.SpinningProbe")
+# With two threads the second falls asleep during the brake, and all that comes after waits for it to wake.
+ONE_THREAD = {"VLLM_CPU_OMP_THREADS_BIND": "0"}
+PLANTED = [("drafter", "draft", K), ("target", "verify", 1)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, str, list[str]]]:
+    """A ready K=3 server with the braking probe: client, model name, prompts."""
+    folder: Path = tmp_path_factory.mktemp("spin")
+    spec = spec_on(PORT)
+    settings = spec.server.model_copy(
+        update={
+            "argv": (*spec.server.argv, "--distributed-executor-backend", "uni", *EXTENSION),
+            "env": {**spec.server.env, **ONE_PROCESS[1], **ONE_THREAD, "PYTHONPATH": str(INSIDE)},
+        }
+    )
+    spec = spec.model_copy(update={"server": settings})
+    engine = VllmEngine(spec).launch(K, folder / "log", folder / "lease")
+    try:
+        ready = engine.wait_ready()
+        with Client(engine.base_url, 120) as client:
+            yield client, ready.model_name, [prompt.text for prompt in read_prompts(spec.workload.prompts)]
+    finally:
+        engine.stop()
+
+
+def parts_ms(client: Client, model: str, prompt: str) -> dict[str, np.ndarray]:
+    """Each part's time in every full decode step of one request, ms."""
+    client.collective_rpc("probe_begin", (True,))
+    client.ask("/v1/completions", {"model": model, "prompt": prompt, "max_tokens": 40, "temperature": 0})
+    (end,) = client.collective_rpc("probe_end")
+    (page,) = client.collective_rpc("probe_page", (0,))
+    table = np.array(page["rows"], dtype=float)
+    stages = [stage for stage, _ in end["columns"]]
+    drafted = np.isfinite(table[:, stages.index("rejection_sampling")])  # neither the prefill nor an empty step
+    return {
+        part: np.nansum(table[drafted][:, [part_of(stage) == part for stage in stages]], axis=1) / 1e3 for part in PARTS
+    }
+
+
+@pytest.mark.parametrize(("where", "moved", "calls"), PLANTED)
+def test_a_brake_moves_its_own_part_alone(
+    server: tuple[Client, str, list[str]], where: str, moved: str, calls: int
+) -> None:
+    """On, off, off, on, again and again on one server.
+
+    The brake's own stop-watch says by how much a call was slowed: 5 ms and what the forward then takes longer.
+    """
+    client, model, prompts = server
+    for _ in range(TRIES):  # a shared machine slows single seconds by as much as what is looked for
+        moved_ms = moved_by(client, model, prompts, where, calls)
+        others = {part: moved_ms[part] for part in PARTS if part != moved}
+        if moved_ms[moved] == pytest.approx(moved_ms["watch"], rel=0.05) and max(map(abs, others.values())) < OTHERS_MS:
+            break
+    else:
+        raise AssertionError(f"no try of {TRIES} moved {moved} alone; the last: {moved_ms}")
+    assert SPIN_MS * calls <= 1.05 * moved_ms["watch"] <= 1.4 * SPIN_MS * calls, moved_ms
+
+
+def moved_by(client: Client, model: str, prompts: list[str], where: str, calls: int) -> dict[str, float]:
+    """By how much the brake moves each part, ms a step, and what its own watch says; medians over rounds."""
+    rounds: list[dict[str, float]] = []
+    for turn in range(ROUNDS):
+        change = dict.fromkeys((*PARTS, "watch"), 0.0)
+        for brake in (True, False, False, True):
+            client.collective_rpc("spin", (where, SPIN_MS if brake else 0.0))
+            parts = parts_ms(client, model, prompts[turn % len(prompts)])
+            (watch,) = client.collective_rpc("spin", (where, 0.0))
+            sign = 0.5 if brake else -0.5
+            for part in PARTS:
+                change[part] += sign * float(np.median(parts[part]))
+            change["watch"] += sign * 1e3 * calls * watch["seconds"] / watch["calls"]
+        rounds.append(change)
+    client.collective_rpc("release", (where,))
+    return {name: float(np.median([change[name] for change in rounds])) for name in rounds[0]}
