@@ -12,6 +12,7 @@ import click
 
 from backend import (
     cli_acceptance,
+    cli_energy,
     cli_import,
     cli_nodes,
     cli_plan,
@@ -143,6 +144,7 @@ for command in (
     *cli_read.COMMANDS,
     *cli_acceptance.COMMANDS,
     *cli_plan.COMMANDS,
+    *cli_energy.COMMANDS,
     *cli_timing.COMMANDS,
     cli_import.import_command,
     *cli_worker.COMMANDS,
