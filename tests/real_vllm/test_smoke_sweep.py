@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backend.engines.process import port_in_use
-from backend.store import queries
+from backend.store import queries, queries_acceptance
 
 from .conftest import ROOT, SmokeSweep
 
@@ -125,3 +125,26 @@ def test_the_same_name_is_refused(smoke: SmokeSweep) -> None:
     assert again.returncode == 2
     assert "--resume" in again.stderr
     assert "--as NAME" in again.stderr
+
+
+def test_forced_starts_agree_and_are_the_measured_steps(smoke: SmokeSweep) -> None:
+    """The real engine takes a prefix as prompt and drafts from it as it did within the answer, at every depth.
+
+    An autoregressive drafter cannot be poisoned: the difference on equal starts is exactly 0.
+    """
+    answer = ask(smoke, "acceptance", "--against", "1")
+    for phase in ("measure", "forced"):
+        (effect,) = answer[f"depth_effect_{phase}"]
+        (position,) = effect["positions"]
+        assert (effect["k"], effect["diverged_prompts"], effect["reason"]) == (3, 0, None)
+        assert (position["difference"]["value"], position["discordant_starts"]) == (0, 0)
+        assert position["difference"]["high"] == pytest.approx(1 - 0.05**0.25)
+    assert effect["positions"][0]["shared_starts"] == 4 * 5
+    assert effect["shared_share"]["value"] == effect["shared_share_against"]["value"] == 1.0
+    con = queries.connect(smoke.snapshot)
+    keys = ["k", "prefix_hash"]
+    measured = queries_acceptance.starts(con, "smoke").set_index(keys)["accepted_tokens"]
+    forced = queries_acceptance.starts(con, "smoke", phase="forced").set_index(keys)["accepted_tokens"]
+    both = measured.index.intersection(forced.index)
+    assert len(both) > 5
+    assert (measured[both] == forced[both]).all()
