@@ -85,6 +85,7 @@ def whatif(
                 {
                     **found.to_dict(),
                     **turned.to_dict(),
+                    "turns": turned.to_dict(),
                     "answer": answer(found, turned),
                     "against": None if errors is None else {str(k): e.to_dict() for k, e in errors.items()},
                 }
