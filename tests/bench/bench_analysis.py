@@ -1,6 +1,6 @@
 """Coverage of every interval by simulation, and the time of a whole analysis. Run: python tests/bench/bench_analysis.py
 
---sweeps N (2,000) sweeps a cell; --only coverage,convex,best,flat,prompts,drift,time. Prints shares with binomial
+--sweeps N (2,000) sweeps a cell; --only coverage,convex,best,flat,prompts,drift,stop,time. Prints shares with binomial
 standard errors and medians; the targets stand beside them, met or not.
 """
 
@@ -31,6 +31,7 @@ from backend.simulate import simulate  # noqa: E402
 from backend.truth import FastSweeps, Truth  # noqa: E402
 from tests.analysis.coverage import BLOCK_EFFECTS, best_k_right, convex, coverage, drift_bias, prompt_clusters  # noqa: E402
 from tests.analysis.frames import tables  # noqa: E402
+from tests.analysis.stopping_coverage import two_stage_coverage  # noqa: E402
 
 
 def bench_coverage(sweeps: int) -> None:
@@ -115,6 +116,17 @@ def bench_drift(sweeps: int) -> None:
         print(f"  {name:14s} mean {errors.mean():+.3f}%, SD {errors.std():.2f}% (random blocks: mean within 0.1%)")
 
 
+def bench_stop(sweeps: int) -> None:
+    print("\nStein's two stages, pilot of 5 blocks (target: intervals hold 93-97%)")
+    for name, truth in {
+        "runs 2%, blocks 2%": Truth(depths=(0, 1, 2, 4), run_sd=0.02, block_sd=0.02, blocks=40),
+        "runs 3 ms, blocks 5%": Truth(depths=(0, 1, 2, 4), run_sd_ms=3.0, block_sd=0.05, blocks=60),
+    }.items():
+        print(f"  {name}")
+        for quantity, share in two_stage_coverage(truth, sweeps, percent=3.0, t_draft_ms=12.0).items():
+            print(f"    {quantity:42s} {share}")
+
+
 def whole_analysis(prepared: dict[str, pd.DataFrame]) -> None:
     """Everything that pages and CLI compute for one sweep, with 10,000 draws."""
     rows, requests, steps, counters = (prepared[x] for x in ("run_cell", "request", "step", "counter"))
@@ -154,6 +166,7 @@ PARTS = {
     "flat": bench_flat,
     "prompts": bench_prompts,
     "drift": bench_drift,
+    "stop": bench_stop,
     "time": bench_time,
 }
 
