@@ -1,4 +1,4 @@
-"""Depths of the bundled demo predicted from their neighbours: the design's known answers, as far as its scatter allows."""
+"""Depths of the bundled demo predicted from their neighbours: the known answers, as far as its scatter allows."""
 
 from __future__ import annotations
 
