@@ -28,7 +28,7 @@ name = link.one(
     "k_summary" if "k_summary" in tables.index else str(tables.index[0]),
     words=lambda t: f"{t} ({terms.plural(int(tables.loc[t, 'rows']), 'row')})",
 )
-st.markdown(str(tables.loc[name, "comment"] or ""))
+st.markdown(terms.outside(tables.loc[name, "comment"] or ""))
 rows = int(tables.loc[name, "rows"])
 offered = [fmt for fmt in MIMES if rows <= MOST_ROWS[fmt]]
 with st.container(horizontal=True):

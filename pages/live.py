@@ -58,7 +58,7 @@ def follow() -> None:
         arm = "" if now.k is None else f" K={now.k}" + ("" if now.block is None else f", block {now.block}")
         st.info(f"Running{arm}: {PHASES.get(str(now.phase), now.phase or 'between runs')}.")
     else:
-        ENDS.get(now.state, st.info)(f"{now.state.capitalize()}. {now.message}".strip())
+        ENDS.get(now.state, st.info)(terms.outside(f"{now.state.capitalize()}. {now.message}".strip()))
     if now.runs_total:
         ended = now.runs_done + now.runs_failed
         failed = f", {now.runs_failed} failed" if now.runs_failed else ""
@@ -74,7 +74,11 @@ def follow() -> None:
         facts = {"Under way for": terms.lasting(under_way_s), "Left": terms.lasting(now.eta_s), **facts}
     for place, (label, value) in zip(st.columns(len(facts)), facts.items(), strict=True):
         place.metric(label, value, border=True)
-    st.caption(" ".join(filter(None, (f"Started {terms.when(now.started_unix_s)}.", now.message if running else ""))))
+    st.caption(
+        " ".join(
+            filter(None, (f"Started {terms.when(now.started_unix_s)}.", terms.outside(now.message) if running else ""))
+        )
+    )
     if now.queue:
         st.markdown("Waiting: " + ", ".join(f"`{name}`" for name in now.queue))
 

@@ -135,5 +135,6 @@ if len(warnings):
     for (code, severity), group in warnings.groupby(["code", "severity"], sort=False):
         box = st.error if severity == "error" else st.warning
         several = f" ({terms.plural(len(group), 'run')})" if len(group) > 1 else ""
-        box(f"**{code}**{several}: {terms.sentences(group['message'].iloc[0], group['action'].iloc[0])}")
+        told = terms.sentences(group["message"].iloc[0], group["action"].iloc[0])
+        box(f"**{code}**{several}: {terms.outside(told)}")
     st.page_link("pages/runs.py", label="Findings run by run", query_params={"sweep": view.name})

@@ -31,7 +31,8 @@ with middle:
     ended = link.one("ended", "Ended", [link.ALL, *sorted(set(states))], link.ALL)
 with right:
     cells = terms.cell_names(view.snapshot.of_sweep("cells", view.name))
-    cell_id = link.one("cell", "Throughput of the cell", list(cells), next(iter(cells), ""), words=cells.__getitem__)
+    cells = cells or {"": "no cell was measured"}
+    cell_id = link.one("cell", "Throughput of the cell", list(cells), next(iter(cells)), words=cells.__getitem__)
 shown = runs[(runs["k"].astype(str) == depth) | (depth == link.ALL)]
 shown = shown[(states[shown.index] == ended) | (ended == link.ALL)]
 if shown.empty:
@@ -100,9 +101,9 @@ bad = runs[runs["status"] != "done"]
 run_id = link.one("run", "Run", list(runs["run_id"]), str((bad if len(bad) else runs)["run_id"].iloc[0]), words=named)
 run = by_id.loc[run_id]
 if isinstance(run["reason"], str):
-    st.error(run["reason"])
+    st.error(terms.outside(run["reason"]))
 if not run["valid"]:
-    st.warning(f"Excluded from every figure: {run['exclusion_reason']}")
+    st.warning(f"Excluded from every figure: {terms.outside(run['exclusion_reason'])}")
 mine = findings[findings["run_id"] == run_id]
 if len(mine):
     show.table(

@@ -56,13 +56,13 @@ with st.expander("Tables, views and what their columns mean"):
         "k_summary" if "k_summary" in tables.index else str(tables.index[0]),
         words=lambda t: f"{t} ({tables.loc[t, 'kind']}, {terms.plural(int(tables.loc[t, 'rows']), 'row')})",
     )
-    st.markdown(str(tables.loc[name, "comment"] or ""))
+    st.markdown(terms.outside(tables.loc[name, "comment"] or ""))
     st.dataframe(snapshot.table_head(name, 1)[1], hide_index=True, alt=f"Columns of {name}")
 
 try:
     found = asked.answer(snapshot, asked_for)
 except Refused as refused:
-    st.error(f"No rows: {refused}")
+    st.error(f"No rows: {terms.outside(refused)}")
     st.stop()
 
 rows = found.table.to_pandas()

@@ -54,7 +54,7 @@ def open_page(title: str, *, needs: Literal["sweep", "snapshot", "nothing"] = "s
     sweeps = pd.DataFrame() if snapshot is None else snapshot.sweeps()
     sweep = _sidebar(snapshot, sweeps)
     if snapshot is None and needs != "nothing":
-        st.warning(f"The results cannot be shown: {trouble}")
+        st.warning(f"The results cannot be shown: {terms.outside(trouble)}")
         st.markdown(FIRST_STEPS)
         st.stop()
     if sweep is None and needs == "sweep":
@@ -122,7 +122,7 @@ def source_badge(sweep: pd.Series) -> None:
     drafter = " with ".join(str(sweep[c]) for c in ("speculator_method", "speculator_model") if sweep[c])
     models = f"Target {sweep['target_model']}" + (f", speculator {drafter}" if drafter else "")
     lines = [f"Sweep {sweep['sweep']}", sweep["description"], models, meaning if source != "measured" else ""]
-    st.caption("  \n".join(line for line in lines if line))
+    st.caption(terms.outside("  \n".join(line for line in lines if line)))
 
 
 def choose_cell(view: View) -> str | None:
@@ -149,7 +149,7 @@ def no_figures(view: View) -> None:
         st.error(f"No run of this sweep gave a figure: {terms.plural(failed, 'run')} failed or were interrupted.")
         failures = view.snapshot.of_sweep("failures", view.name)
         for _, failure in failures.head(3).iterrows():
-            st.markdown(f"- K={int(failure['k'])}: {failure['reason']} (`{failure['kind']}`)")
+            st.markdown(f"- K={int(failure['k'])}: {terms.outside(failure['reason'])} (`{failure['kind']}`)")
         st.page_link("pages/runs.py", label="Reasons and log lines of every run", query_params={"sweep": view.name})
     else:
         st.info("No run of this sweep is finished yet.")

@@ -6,7 +6,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.parts import link
+from pages.parts import link, terms
 
 CHART_CONFIG = {
     "displaylogo": False,
@@ -26,6 +26,7 @@ def chart(figure: go.Figure, alt: str, *, key: str) -> None:
 def table(frame: pd.DataFrame, alt: str) -> None:
     """A short table that is read, not worked with: plain HTML, no index."""
     told = frame.loc[:, [bool((frame[column].astype(str) != "").any()) for column in frame]]  # no empty columns
+    told = told.map(lambda value: terms.outside(value) if isinstance(value, str) else value)
     st.table(told, hide_index=True, border="horizontal", alt=alt)
 
 

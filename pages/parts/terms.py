@@ -6,6 +6,7 @@ Keys are columns of `run_cell`. Digits are fixed per quantity, so that a figure 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -14,6 +15,8 @@ from backend.analysis.comparison import Comparison
 from backend.analysis.estimate import Estimate
 from backend.charts import Axis
 
+ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
+_FETCHED = re.compile(r"!\[|\]\((?!runs\?)|\]\[|\]:")  # images and links of Markdown; `link.to_runs` writes our own
 QUANTITIES: dict[str, Axis] = {
     "decode_tok_s": Axis("Decode throughput", "tok/s", 2),
     "tokens_per_step": Axis("Tokens per step", "tokens", 3),
@@ -83,6 +86,14 @@ def estimate_row(estimate: Estimate, **key: object) -> dict[str, object]:
         "n": estimate.n,
         "reason": estimate.reason,
     }
+
+
+def outside(text: object) -> str:
+    """A text from a file, a result or a link, for where Streamlit reads Markdown: it makes no image and no link.
+
+    An image would be fetched from wherever the text says, with whatever it has put into the address.
+    """
+    return _FETCHED.sub(lambda found: found[0][:-1] + ZERO_WIDTH_SPACE + found[0][-1], str(text))
 
 
 def when(unix_s: float | None) -> str:

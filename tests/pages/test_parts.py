@@ -10,7 +10,7 @@ import pytest
 from backend import charts
 from backend.analysis.estimate import Estimate, point
 from backend.charts import Axis
-from pages.parts import host, terms
+from pages.parts import host, link, terms
 
 TOKS = Axis("Decode throughput", "tok/s", 2)
 
@@ -137,3 +137,27 @@ def test_colours_stand_out_on_light_and_dark(colour: str) -> None:
 
 def test_depth_names() -> None:
     assert [charts.depth_names(d) for d in ([], [4], [5, 4], [7, 4, 5])] == ["", "K=4", "K=4 and 5", "K=4, 5 and 7"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "![x](http://elsewhere.example/?q=1)",
+        "![x][y]\n\n[y]: http://elsewhere.example",
+        "[look](http://elsewhere.example)",
+        "[![x](http://elsewhere.example/a)](http://elsewhere.example/b)",
+    ],
+)
+def test_text_from_outside_fetches_nothing(text: str) -> None:
+    """Markdown of the whole text has neither an image nor a link."""
+    from markdown_it import MarkdownIt
+
+    assert MarkdownIt().render(text) != MarkdownIt().render(terms.outside(text))
+    rendered = MarkdownIt().render(terms.outside(text))
+    assert "<img" not in rendered
+    assert "<a " not in rendered
+
+
+def test_our_own_links_and_intervals_are_left_alone() -> None:
+    for text in (link.to_runs("3", "a sweep", depth=2), "24.05 [23.10, 25.00]", "*within* 1%"):
+        assert terms.outside(text) == text

