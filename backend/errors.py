@@ -40,7 +40,7 @@ class RunFailed(SoundingError):
     Kinds: `launch` (could not start), `not_ready` (no readiness in time), `stalled` (no log progress while
     loading), `died` (the server ended by itself), `wrong_depth` (it reports another K), `http` (answered an
     error), `short_output` (fewer tokens than it must), `wont_stop` (processes or port not released),
-    `disk` (the journal could not be written).
+    `disk` (the journal could not be written), `transport` (RoCE was asked, NCCL uses TCP or does not say).
     """
 
     exit_code = 3

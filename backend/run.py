@@ -89,7 +89,12 @@ def carry_out(means: Means, planned: PlannedRun, run: Run, append: Append) -> tu
     failure: RunFailed | None = None
     interruption: Interrupted | None = None
     broken: StoreError | None = None
-    watch = Watch(means.spec, run.run_id, append)
+
+    def whole(records: Sequence[Record]) -> None:
+        with means.signals.held():  # never half a line
+            append(records)
+
+    watch = Watch(means.spec, run.run_id, whole)
     try:
         means.progress.update(phase="launch")
         server = means.engine.launch(planned.k, Path(run.log_path or ""), means.lease_path)
