@@ -99,6 +99,8 @@ class NodesServer:
         for watcher in self._watchers:
             watcher.join()
         if failures:
+            for rank in self.ranks:
+                rank.close()  # whoever tries again reaches the nodes anew
             raise RunFailed(
                 "; ".join(str(failure) for failure in failures),
                 kind="wont_stop",

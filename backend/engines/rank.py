@@ -98,6 +98,7 @@ class Rank:
         self.progress_s = time.monotonic()
         self.forced = self.stopped = self.launched = False
         self._channel: Channel | None = None
+        self._names: list[str] = []  # watched, by title and number
         self._known: list[int] | None = None  # workers that were there before us, where Ray starts them
         self._offset, self._free_bytes = 0, 0
         self._line = ""
@@ -138,10 +139,11 @@ class Rank:
     def watch(self) -> list[str]:
         """It is ready: from now on its workers must live and its link must stay. Their names."""
         self.look()
-        names: list[str] = ask(self._reached(), ANSWER_S, op="watch", known=self._known)["watched"]
+        with self._lock:
+            self._names = ask(self._reached(), ANSWER_S, op="watch", known=self._known)["watched"]
         self.carrier_changes.clear()
         self.look()
-        return names
+        return self._names
 
     def look(self) -> None:
         """Ask the keeper once; a lost link is noted and tried again, and says nothing of the rank itself."""
@@ -149,11 +151,11 @@ class Rank:
             if self.stopped:
                 return
             try:
-                if self._channel is None:
-                    self._channel = open_keeper(self.place)
-                answer = self._channel.ask(
+                missing = self._open_again() if self._channel is None else []
+                answer = self._reached().ask(
                     ANSWER_S, op="look", log=self._log, offset=self._offset, interface=self.node.interface
                 )
+                answer["lost"] += missing
             except NodeError:
                 self._lost()
                 return
@@ -195,12 +197,21 @@ class Rank:
             except NodeError as error:
                 raise _unreachable(self, error) from None
             self.stopped = True
-            channel.close()
+            self.close()
 
     def close(self) -> None:
         """Let go of the node."""
         if self._channel is not None:
             self._channel.close()
+        self._channel = None
+
+    def _open_again(self) -> list[str]:
+        """A new keeper after a lost link; the watched processes that ended meanwhile. Raises NodeError."""
+        self._channel = open_keeper(self.place)
+        if not self._names:
+            return []
+        names = self._channel.ask(ANSWER_S, op="watch", known=self._known)["watched"]
+        return sorted(set(self._names) - set(names))
 
     def _reached(self) -> Channel:
         if self._channel is None:

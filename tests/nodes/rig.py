@@ -140,15 +140,15 @@ class Rig:
         (self.folder / "ssh_config").write_text("")  # ours alone: no user's configuration reaches the rig
         try:
             self._links()
+            for host in self.hosts:
+                self._prepare(host)
+            known = (f"{h.management_address},{h.data_address} {_public(h.folder / 'host_key')}" for h in self.hosts)
+            (self.folder / "known_hosts").write_text("\n".join(known) + "\n")
+            for host in self.hosts:
+                self.power_on(host)
         except NoRig:
             self.down()
             raise
-        for host in self.hosts:
-            self._prepare(host)
-        known = (f"{h.management_address},{h.data_address} {_public(h.folder / 'host_key')}" for h in self.hosts)
-        (self.folder / "known_hosts").write_text("\n".join(known) + "\n")
-        for host in self.hosts:
-            self.power_on(host)
 
     def down(self) -> None:
         """Take everything away. Links go explicitly: with live sockets they outlive their namespace."""

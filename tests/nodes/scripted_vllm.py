@@ -32,7 +32,9 @@ def companion(title: str) -> subprocess.Popen[bytes]:
 
 
 def join(rank: int, world: int) -> list[socket.socket]:
-    """All ranks meet at the head's master port, as torch does."""
+    """All ranks meet at the head's master port, as torch does; a head in Ray's cluster is alone."""
+    if world == 1:
+        return []
     address, port = option("--master-addr"), int(option("--master-port"))
     if rank == 0:
         listener = socket.create_server(("", port))

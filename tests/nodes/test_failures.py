@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,9 @@ Write = Callable[..., Path]
     [
         (1, "die_start", {}, "died", "rank 1 on spark-b exit status 1"),
         (0, "die_start", {}, "died", "rank 0 on spark-a exit status 1"),
-        (1, "freeze", {"server_stall_timeout_s": 1.5}, "stalled", "no new log line for 1.5 s"),
-        (0, "freeze", {"server_stall_timeout_s": 1.5}, "stalled", "no new log line for 1.5 s"),
-        (1, "waits", {"server_stall_timeout_s": 1.5}, "stalled", "no new log line for 1.5 s"),
+        (1, "freeze", {"server_stall_timeout_s": 4}, "stalled", "no new log line for 4 s"),
+        (0, "freeze", {"server_stall_timeout_s": 4}, "stalled", "no new log line for 4 s"),
+        (1, "waits", {"server_stall_timeout_s": 4}, "stalled", "no new log line for 4 s"),
     ],
 )
 def test_a_start_that_fails_on_either_host(
@@ -112,6 +112,47 @@ def test_the_management_link_is_cut_while_it_measures(scripted_spec: Write, host
     (finding,) = findings(data, "node-out-of-reach")
     assert "spark-b" in finding.message
     assert (finding.figure or 0) > 0.5
+    nothing_is_left(hosts, data)
+
+
+def test_a_rank_that_ends_while_its_node_is_out_of_reach(scripted_spec: Write, hosts: Rig, tmp_path: Path) -> None:
+    """Nobody could see it end; it is seen as soon as the node is reached again."""
+    data = tmp_path / "data"
+
+    def unseen() -> None:
+        hosts.cut("management", hosts.worker)
+        time.sleep(4)
+        kill(hosts.worker, "VLLM::Worker_TP1")
+        hosts.mend("management", hosts.worker)
+
+    with once_measuring(data, unseen):
+        sweep(scripted_spec(depths=(1,), **{**SLOWLY, "prompts": 200}, server_retries=0), data)
+    (failure,) = failures(data)
+    assert failure.kind == "died"
+    assert "VLLM::Worker_TP1" in failure.reason
+    nothing_is_left(hosts, data)
+
+
+@pytest.fixture
+def mangling_shell(hosts: Rig) -> Iterator[None]:
+    """The account's shell on the second host evaluates what it is given once more."""
+    shell, accounts = hosts.worker.folder / "shell", hosts.worker.folder / "etc" / "passwd"
+    shell.write_text("""#!/bin/bash\nexec bash -c "$(eval "printf '%s' \\"$2\\"")"\n""")
+    shell.chmod(0o755)
+    before = accounts.read_text()
+    accounts.write_text(before.replace("/bin/bash", str(shell), 1))  # in place: it is mounted over /etc/passwd
+    yield
+    accounts.write_text(before)
+
+
+@pytest.mark.usefixtures("mangling_shell")
+def test_a_shell_that_mangles_arguments_is_one_clear_error(scripted_spec: Write, hosts: Rig, tmp_path: Path) -> None:
+    """Found before anything is launched: quotes eaten on the way would be a server with other options."""
+    data = tmp_path / "data"
+    assert sweep(scripted_spec(depths=(1,), server_retries=0), data).exit_code == 3
+    (failure,) = failures(data)
+    assert failure.kind == "launch"
+    assert failure.reason.startswith("spark-b: its shell does not pass arguments on as given")
     nothing_is_left(hosts, data)
 
 
