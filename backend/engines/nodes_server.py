@@ -8,6 +8,7 @@ idles away), so every node is looked at once a second, and a server that lost a 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import threading
 import time
@@ -24,6 +25,7 @@ from backend.records import Environment, Finding, Record, Run
 from backend.spec import SweepSpec
 
 LOOK_EVERY_S = 1.0
+KV_CACHE = re.compile(r"KV cache size: ([\d,]+) tokens")  # vLLM 0.32's banner; must not differ between depths
 
 
 class NodesServer:
@@ -123,6 +125,10 @@ class NodesServer:
                 ("watched_processes", ", ".join(self._watched.get(rank.node.name, [])) or None),
             )
         ]
+        size = KV_CACHE.search(self.ranks[0].log_path.read_text(errors="replace"))
+        if size is not None:
+            tokens = size[1].replace(",", "")
+            facts.append(Environment(run.run_id, self.ranks[0].node.name, "kv_cache_tokens", tokens))
         return [*facts, *self._findings(run)]
 
     def _launch(self) -> None:
