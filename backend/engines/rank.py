@@ -74,7 +74,8 @@ class Rank:
     """Use: `open`, `launch`, `look` again and again, `stop`. `look` and `stop` never at the same time.
 
     `argv` is empty for a node where somebody else starts the workers (Ray): there they are only looked at. `files` are
-    put into the place's folder before the launch, FOLDER_HERE in `env` is that folder.
+    put into the place's folder before the launch, FOLDER_HERE in `env` is that folder. `by_title`: workers are not of
+    our session but found by their titles, those that came since the launch.
     """
 
     def __init__(
@@ -86,10 +87,12 @@ class Rank:
         log_path: Path,
         ports: Sequence[int],
         files: Mapping[str, str] | None = None,
+        *,
+        by_title: bool = False,
     ) -> None:
         self.number, self.place, self.node, self.log_path = number, place, place.node, log_path
         self.argv, self.env, self.ports = tuple(argv), dict(env), list(ports)
-        self._files = dict(files or {})
+        self._files, self._by_title = dict(files or {}), by_title
         self.ended: str | None = None  # how it or one of its workers ended, once that was seen
         self.unreachable_since_s: float | None = None  # monotonic
         self.unreachable_s = 0.0  # in all
@@ -123,6 +126,8 @@ class Rank:
         channel = self._reached()
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         self.log_path.write_bytes(b"")
+        if self._by_title:
+            self._known = ask(channel, ANSWER_S, op="workers")["workers"]
         if self.argv:
             request = {"argv": self.argv, "env": self.env, "files": self._files, "log": self._log}
             self.launched = True  # also where the answer is lost: then it may run
@@ -133,7 +138,6 @@ class Rank:
                 raise
             self.env = launched["env"]
         else:
-            self._known = ask(channel, ANSWER_S, op="workers")["workers"]
             self.launched = True
 
     def watch(self) -> list[str]:

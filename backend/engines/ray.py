@@ -1,8 +1,8 @@
 """vLLM on a Ray cluster that already runs: only the head is launched; Ray starts the workers on the other nodes.
 
-The cluster is not ours: it is neither started nor stopped, and nothing of it is ever signalled. On nodes other than the
-head the workers are looked at by their process titles: those that came with the launch must live while it is measured,
-and must be gone before the next.
+The cluster is not ours: it is neither started nor stopped, and nothing of it is ever signalled. Its workers are looked
+at by their process titles: those that came with the launch must live while it is measured, and must be gone before the
+next.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class RayEngine:
                 log_of(log_path, node, number),
                 [self._spec.server.port] if number == 0 else [],
                 probe_files(self._spec, node) if number == 0 else {},
+                by_title=True,
             )
             for number, node in enumerate(self._spec.node)
         ]
