@@ -93,6 +93,10 @@ def notes(spec: SweepSpec) -> list[str]:
         found.append("temperature above 0: outputs differ between depths, so matched starts are not available")
     if spec.blocks < 3:
         found.append(f"{spec.blocks} block(s): intervals need replication; 3 blocks give every depth three launches")
+    if spec.stop is not None:
+        most_hours = predicted_hours(spec) * spec.stop.max_blocks / spec.blocks
+        most = f"at most {spec.stop.max_blocks} blocks, about {most_hours:.1f} h"
+        found.append(f"[stop]: the hours are those of the pilot of {spec.blocks} blocks; {most}")
     if spec.forced.starts:
         asked = spec.forced.starts * len(read_prompts(spec.workload.prompts))
         found.append(f"forced.starts sends up to {asked} short requests more in every run above K=0; not in the hours")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from backend.errors import Interrupted, Refused, SpecError
+from backend.preflight import notes
 from backend.progress import Progress
 from backend.records import Finding, Sweep
 from backend.spec_file import load
@@ -58,6 +59,11 @@ def test_a_steady_pilot_is_enough(standin_spec: Write, tmp_path: Path) -> None:
     spec.write_text(spec.read_text().replace("blocks = 5", "blocks = 6"))  # the pilot of a started sweep stays
     with pytest.raises(Refused, match="blocks differ"):
         sweep(spec, data, resume=True)
+
+
+def test_check_tells_the_most_that_it_can_cost(standin_spec: Write) -> None:
+    (note,) = [note for note in notes(load(standin_spec(blocks=5, stop=WIDE))) if note.startswith("[stop]")]
+    assert "pilot of 5 blocks; at most 9 blocks" in note
 
 
 class _Kill:
