@@ -1,0 +1,112 @@
+"""A slow-down of the real engine, predicted: 5 ms planted in every drafter or target forward, and the what-if of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from backend.analysis.whatif import prediction_errors, what_if
+from backend.analysis.whatif_runs import Change, fitted_costs
+from backend.engines import VllmEngine
+from backend.measure.cell import Bench, measure, prompt_ids, warm_up
+from backend.measure.client import Client
+from backend.measure.workload import read_prompts
+from backend.records import Request
+from backend.spec import SweepSpec
+
+from .conftest import spec_on
+from .proposers import INSIDE, ONE_PROCESS
+from .test_spin import EXTENSION, ONE_THREAD
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+PORT, DEPTHS, BLOCKS, SPIN_MS = 18957, (1, 3), 4, 5.0
+BRAKES = {"normal": (0.0, 0.0), "drafter": (SPIN_MS, 0.0), "target": (0.0, SPIN_MS)}  # ms in drafter, in target
+WITHIN_PERCENT = 6.0
+
+
+def braking(port: int) -> SweepSpec:
+    """The smoke spec with the braking probe, everything in one process."""
+    spec = spec_on(port)
+    settings = spec.server.model_copy(
+        update={
+            "argv": (*spec.server.argv, "--distributed-executor-backend", "uni", *EXTENSION),
+            "env": {**spec.server.env, **ONE_PROCESS[1], **ONE_THREAD, "PYTHONPATH": str(INSIDE)},
+        }
+    )
+    return spec.model_copy(update={"server": settings})
+
+
+def one_run(spec: SweepSpec, client: Client, model: str, k: int, run_id: str) -> dict[str, object]:
+    """MEASURE on a running server, as a row of run_cell: ratios of sums by the engine's clock."""
+    kept: list[object] = []
+    cell = spec.cells()[0]
+    prompts = read_prompts(spec.workload.prompts)
+    bench = Bench(spec, client, model, k, run_id, False, True, prompts, kept.extend, lambda *_: None)
+    ids = prompt_ids(bench, cell)
+    warm_up(bench, cell, ids)
+    measure(bench, cell, ids, seed=1)
+    asked = [row for row in kept if isinstance(row, Request) and row.phase == "measure"]
+    decode_s, steps = sum(row.decode_s or 0 for row in asked), sum(row.steps or 0 for row in asked)
+    tokens = sum((row.output_tokens or 1) - 1 for row in asked)
+    return {
+        "run_id": run_id,
+        "cell_id": "braked:c",
+        "k": k,
+        "role": "arm",
+        "status": "done",
+        "valid": True,
+        "concurrency": 1,
+        "cycle_ms": 1000 * decode_s / steps,
+        "tokens_per_step": tokens / steps,
+        "decode_tok_s": tokens / decode_s,
+    }
+
+
+@pytest.fixture(scope="module")
+def braked(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, dict[str, float]]:
+    """Runs of every brake, interleaved on one server a depth; ms a call that each brake added by its own stop-watch."""
+    folder: Path = tmp_path_factory.mktemp("whatif")
+    spec, rows = braking(PORT), []
+    added: dict[str, list[float]] = {"drafter": [], "target": []}
+    for k in DEPTHS:
+        engine = VllmEngine(spec).launch(k, folder / f"log{k}", folder / f"lease{k}")
+        try:
+            model = engine.wait_ready().model_name
+            with Client(engine.base_url, 120) as client:
+                one_run(spec, client, model, k, "braked:warm")
+                for block in range(BLOCKS):
+                    per_call: dict[str, dict[str, float]] = {}
+                    order = list(BRAKES) if block % 2 == 0 else list(BRAKES)[::-1]
+                    for name in order:
+                        for where, ms in zip(added, BRAKES[name], strict=True):
+                            client.collective_rpc("spin", (where, ms))
+                        row = one_run(spec, client, model, k, f"braked:{name}{block}k{k}")
+                        rows.append({**row, "block": block, "brake": name})
+                        seen = {where: client.collective_rpc("spin", (where, 0.0))[0] for where in added}
+                        per_call[name] = {where: 1e3 * s["seconds"] / s["calls"] for where, s in seen.items()}
+                    for where in added:
+                        added[where].append(per_call[where][where] - per_call["normal"][where])
+        finally:
+            engine.stop()
+    return pd.DataFrame(rows), {where: sum(values) / len(values) for where, values in added.items()}
+
+
+@pytest.mark.parametrize("where", ["drafter", "target"])
+def test_a_planted_slow_down_is_predicted(braked: tuple[pd.DataFrame, dict[str, float]], where: str) -> None:
+    rows, added = braked
+    normal, slowed = (rows[rows["brake"] == name].reset_index(drop=True) for name in ("normal", where))
+    cost = added[where]
+    assert SPIN_MS <= 1.05 * cost <= 1.4 * SPIN_MS
+    change = Change(draft_position_ms=cost) if where == "drafter" else Change(step_ms=cost)
+    costs = fitted_costs(normal)
+    predicted = prediction_errors(what_if(normal, change, costs), slowed)
+    ignored = prediction_errors(what_if(normal, Change(), costs), slowed)
+    for k in DEPTHS:
+        error, without = predicted[k].value, ignored[k].value
+        print(f"{where} K={k}: {cost:.2f} ms a call; predicted {predicted[k].text()}, ignored {ignored[k].text()}")
+        assert error is not None
+        assert without is not None
+        assert abs(error) <= WITHIN_PERCENT
+        assert without > 3 * WITHIN_PERCENT
