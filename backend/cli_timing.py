@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pandas as pd
 
 from backend import publish
 from backend.analysis.cycle_model import fit_cycle
+from backend.analysis.cycle_window import Window
 from backend.analysis.selection import by_cell
-from backend.analysis.stages import BY_POSITION
-from backend.analysis.timing import DepthTimes, StageShare, depth_times, rank_times, run_parts, stage_shares
-from backend.analysis.timing_lines import TimingLines, timing_lines
-from backend.cli_read import Frames, print_json, read, reader
+from backend.analysis.timing_report import NOTHING, TimingReport, timing_report
+from backend.cli_read import print_json, read, reader
+from backend.records import Role
 from backend.spec import TIMED_PROMPTS, SweepSpec, Timing
 from backend.spec_file import load, renamed
 from backend.store import paths, queries, queries_timing
@@ -22,7 +23,7 @@ from backend.store.database import Store
 from backend.sweep import run_sweep
 from backend.terminal import SweepMonitor, figure, say, show
 
-NOTHING = "nothing was timed: the sweep has no INSTRUMENT phase"
+ROLES: tuple[Role, ...] = ("arm", "diagnostic")
 
 
 @click.command()
@@ -32,37 +33,26 @@ def timing(sweep: str, as_json: bool, db: Path | None) -> None:
     frames = read(sweep, db)
     con = queries.connect(db or queries.resolve())
     try:
-        requests, stages = queries_timing.timed_requests(con, sweep), queries_timing.stage_totals(con, sweep)
-        waits, cells = queries_timing.rank_waits(con, sweep), queries.cells(con, sweep)
+        cells = queries.cells(con, sweep)  # not of run_cell: a sweep that was only timed has none there
+        tables, eager = (_frames(con, sweep, role) for role in ROLES)
     finally:
         con.close()
-    answers = []
-    for cell_id, _ in by_cell(cells):  # not of run_cell: a sweep that was only timed has none there
-        rows = frames.run_cells[frames.run_cells["cell_id"] == cell_id]
-        timed, totals = (table[table["cell_id"] == cell_id] for table in (requests, stages))
-        times, shares = depth_times(timed, totals), stage_shares(timed, totals)
-        ranks = rank_times(timed, totals, waits[waits["cell_id"] == cell_id])
-        lowest = totals[totals["rank"] == totals["rank"].min()]
-        lines = timing_lines(run_parts(timed, lowest)) if times else None
+    answers: list[dict[str, Any]] = []
+    for cell_id, _ in by_cell(cells):
+        report, diagnostic = (
+            timing_report(*(table[table["cell_id"] == cell_id] for table in found)) for found in (tables, eager)
+        )
+        window = _widest_fit(frames.run_cells[frames.run_cells["cell_id"] == cell_id])
         if not as_json:
-            _tables(frames, cell_id, times, shares, lines, rows)
+            _tables(frames.title(cell_id), report, window)
             continue
-        fit = fit_cycle(rows) if len(rows) else None
+        fit = {"t_draft_ms": window.t_draft_ms, "t_marginal_ms": window.t_marginal_ms} if window else {}
         answers.append(
             {
                 "cell_id": cell_id,
-                "reason": None if times else NOTHING,
-                "by_k": [row.to_dict() for row in times],
-                "regressions": lines.to_dict() if lines else None,
-                "fit": {
-                    "t_draft_ms": fit.windows[-1].t_draft_ms.to_dict(),
-                    "t_marginal_ms": fit.windows[-1].t_marginal_ms.to_dict(),
-                }
-                if fit and fit.windows
-                else None,
-                "positions": [row.to_dict() for row in shares if row.stage in BY_POSITION],
-                "stages": [row.to_dict() for row in shares if row.stage not in BY_POSITION],
-                "ranks": [row.to_dict() for row in ranks],
+                **report.to_dict(),
+                "diagnostic": diagnostic.to_dict() if diagnostic.times else None,
+                "fit": {name: value.to_dict() for name, value in fit.items()} or None,
             }
         )
     if as_json:
@@ -70,32 +60,40 @@ def timing(sweep: str, as_json: bool, db: Path | None) -> None:
         print_json(frames, by_k=first["by_k"], reason=first["reason"], cells=answers)
 
 
-def _tables(
-    frames: Frames,
-    cell_id: str,
-    times: list[DepthTimes],
-    shares: list[StageShare],
-    lines: TimingLines | None,
-    rows: pd.DataFrame,
-) -> None:
-    if not times:
-        say(f"{frames.title(cell_id)}: {NOTHING}")
+def _frames(con: queries.Connection, sweep: str, role: Role) -> list[pd.DataFrame]:
+    """What `timing_report` takes, of every cell."""
+    asked = (queries_timing.timed_requests, queries_timing.stage_totals, queries_timing.rank_waits)
+    return [ask(con, sweep, role) for ask in asked]
+
+
+def _widest_fit(rows: pd.DataFrame) -> Window | None:
+    fit = fit_cycle(rows) if len(rows) else None
+    return fit.windows[-1] if fit and fit.windows else None
+
+
+def _tables(title: str, report: TimingReport, window: Window | None) -> None:
+    if not report.times:
+        say(f"{title}: {NOTHING}")
         return
     notes = [
         "ms a decode step, on the lowest rank's timeline; [low, high]: 95% intervals over runs (overhead: over pairs)",
         "residual: share of the engine clock's cycle in no stage; overhead: cycle with the probe on against off",
     ]
-    gaps = [f"{row.stage} ({row.contains}) at K={row.k}: {figure(row.share_pct)} %" for row in shares if row.large_gap]
-    notes += [f"gap above 5% of the cycle: {gap}" for gap in gaps]
-    if lines is not None:
-        fit = fit_cycle(rows) if len(rows) else None
-        window = fit.windows[-1] if fit and fit.windows else None
-        inferred = f"; the cycle fit says {figure(window.t_draft_ms)}" if window else ""
-        notes.append(f"drafting adds once, timed: {figure(lines.fixed_ms)} ms{inferred}")
-        slope = f"; the cycle fit says {figure(window.t_marginal_ms)}" if window else ""
-        notes.append(f"one more position adds, timed: {figure(lines.marginal_ms)} ms{slope}")
+    notes += [
+        f"gap above 5% of the cycle: {row.stage} ({row.contains}) at K={row.k}: {figure(row.share_pct)} %"
+        for row in report.large_gaps
+    ]
+    if report.hidden:
+        notes.append(report.hidden)
+    if report.lines is not None:
+        for what, timed, inferred in (
+            ("drafting adds once", report.lines.fixed_ms, window.t_draft_ms if window else None),
+            ("one more position adds", report.lines.marginal_ms, window.t_marginal_ms if window else None),
+        ):
+            beside = f"; the cycle fit says {figure(inferred)}" if inferred else ""
+            notes.append(f"{what}, timed: {figure(timed)} ms{beside}")
     show(
-        frames.title(cell_id),
+        title,
         ("K", "runs", "t_draft ms", "t_verify ms", "t_sample ms", "t_host ms", "cycle ms", "residual %", "overhead %"),
         [
             (
@@ -104,7 +102,7 @@ def _tables(
                 *(figure(value) for value in (row.t_draft_ms, row.t_verify_ms, row.t_sample_ms, row.t_host_ms)),
                 *(figure(value) for value in (row.cycle_ms, row.residual_pct, row.overhead_pct)),
             )
-            for row in times
+            for row in report.times
         ],
         notes,
     )

@@ -223,9 +223,11 @@ def _measure_cells(means: Means, planned: PlannedRun, run: Run, server: Server, 
         for cell in planned.cells:
             ids = prompt_ids(bench, cell)
             warm_up(bench, cell, ids)
-            answers = [] if spec.timing.alone else measure(bench, cell, ids, planned.seed)
+            timed_alone = spec.timing.alone or planned.role == "diagnostic"
+            answers = [] if timed_alone else measure(bench, cell, ids, planned.seed)
             if planned.role == "arm":
                 force_starts(bench, cell, ids, answers)
+            if planned.role != "anchor":
                 instrument(bench, cell, ids, planned.seed)
     if not server.alive():
         raise RunFailed("the server ended while it was measured", kind="died")

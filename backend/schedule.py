@@ -1,4 +1,4 @@
-"""Run order: randomised complete blocks with a stored seed, K=0 anchors first and last.
+"""Run order: randomised complete blocks with a stored seed, K=0 anchors first and last, diagnostic runs after them.
 
 Every block holds every depth once, in its own random order, so that slow drift is not confused with depth.
 """
@@ -37,6 +37,8 @@ def plan(spec: SweepSpec) -> tuple[PlannedRun, ...]:
         order += [(block, k, "arm") for k in depths]
     if spec.anchors and 0 in spec.depths:
         order = [(0, 0, "anchor"), *order, (spec.blocks - 1, 0, "anchor")]
+    if spec.timing.diagnostic:
+        order += [(0, k, "diagnostic") for k in spec.depths if k]
     runs = []
     for index, (block, k, role) in enumerate(order):
         cells = list(spec.cells())

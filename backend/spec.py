@@ -100,6 +100,8 @@ class Timing(_Part):
 
     prompts: int | None = Field(default=None, ge=0)
     alone: bool = False
+    # One more run per drafted depth with --enforce-eager: stages that a captured CUDA graph hides, never throughput.
+    diagnostic: bool = False
 
 
 class Forced(_Part):
@@ -187,6 +189,10 @@ class SweepSpec(_Part):
             )
         if self.timing.alone and (not self.timed_prompts or 1 not in self.concurrency):
             raise ValueError("timing.alone measures nothing: it needs timing.prompts above 0 and concurrency 1")
+        if self.timing.diagnostic and (self.server.launcher == "command" or not self.timed_prompts or self.stop):
+            raise ValueError(
+                "timing.diagnostic adds eager runs at the end: it needs a launcher of ours, timing.prompts above 0, no [stop]"
+            )
         if fault := fault_of_nodes(self.nodes, self.node) or self._fault_of_launcher() or self._fault_of_forced():
             raise ValueError(fault)
         return self

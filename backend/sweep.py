@@ -205,7 +205,10 @@ class _Loop:
     def _once(self, planned: PlannedRun, attempt: int) -> tuple[Run, RunFailed | None]:
         run_id = planned.run_id(self.spec.name, attempt)
         log_path = self.store.data_dir / "logs" / self.spec.name / f"{run_id.split(':', 1)[1]}.log"
-        run = begun(self.spec, planned, attempt, self._means.engine, log_path)
+        means = self._means
+        if planned.role == "diagnostic":
+            means = replace(means, engine=engine_for(self.spec, eager=True))
+        run = begun(self.spec, planned, attempt, means.engine, log_path)
         self.progress.update(
             run_id=run_id, k=planned.k, block=planned.block, requests_done=0, requests_total=0, phase="launch"
         )
@@ -218,7 +221,7 @@ class _Loop:
                     run_journal.append(*records)
                     self._kept.extend(records)
 
-            run, failure = carry_out(self._means, planned, run, append)
+            run, failure = carry_out(means, planned, run, append)
         self._wait_stored()
         self._stored = self.storing.submit(self._store)
         return run, failure

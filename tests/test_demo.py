@@ -90,3 +90,15 @@ def test_the_snapshot_is_made_of_the_journals() -> None:
     runs = queries.runs(con, NAME)
     assert sorted(f"{run_id.split(':', 1)[1]}.jsonl" for run_id in runs["run_id"]) == files
     assert set(queries.estimates(con, NAME)["code_version"])
+
+
+def test_the_bundled_n_gram_sweep_closes_its_books() -> None:
+    """One run a depth: the residual of each is below 3%, looking up n-grams costs next to nothing, K=0 nothing."""
+    by_k = {row["k"]: row for row in ask("timing", "ngram-vllm-cpu")["by_k"]}
+    assert sorted(by_k) == [0, 1, 3, 5]
+    assert by_k[0]["t_draft_ms"]["value"] is None
+    for k, row in by_k.items():
+        assert abs(row["residual_pct"]["value"]) < 3, k
+        assert row["overhead_pct"]["n"] == 4
+        if k:
+            assert 0 < row["t_draft_ms"]["value"] < 0.05 * row["cycle_ms"]["value"], k

@@ -69,3 +69,11 @@ def test_retries_are_attempts_of_the_same_plan() -> None:
     run = plan(spec([2], 1, 0))[0]
     assert run.run_id("s", 1) == "s:r000b0k2a1"
     assert run.run_id("s", 2) == "s:r000b0k2a2"
+
+
+def test_diagnostic_runs_come_last_once_a_drafted_depth() -> None:
+    python = {"python": "/usr/bin/python3"}
+    runs = plan(spec([0, 1, 3], 2, 7, timing={"diagnostic": True}, server=python))
+    assert [run.role for run in runs] == ["anchor"] + ["arm"] * 6 + ["anchor"] + ["diagnostic"] * 2
+    assert [run.k for run in runs if run.role == "diagnostic"] == [1, 3]
+    assert plan(spec([0, 1, 3], 2, 7))[:8] == runs[:8]  # they change nothing before them

@@ -35,7 +35,6 @@ STAGES: Mapping[str, tuple[Part, str]] = {
     "input_queue": ("host", "the engine core's input queue"),
     "schedule": ("host", "the scheduler"),
     "output_processing": ("host", "the scheduler taking in the step's tokens"),
-    "forward_context": ("host", "entering and leaving vLLM's forward context around the target"),
     "runner_loop": ("host", "the model runner's own code around its stages"),
     "update_states": ("host", "the runner's state of requests"),
     "prepare_inputs": ("host", "inputs of the target: positions, lengths, indices of the tokens to sample"),

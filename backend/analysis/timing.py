@@ -122,7 +122,7 @@ def depth_times(requests: pd.DataFrame, stages: pd.DataFrame) -> list[DepthTimes
     """One cell by depth, on the lowest rank's timeline; empty where nothing was timed."""
     if stages.empty:
         return []
-    runs = run_parts(requests, _lowest_rank(stages))
+    runs = run_parts(requests, lowest_rank(stages))
     if runs.empty:
         return []
     runs["residual_pct"] = 100 * (1 - runs[list(PARTS)].sum(axis=1, min_count=1) / runs["cycle_ms"])
@@ -170,7 +170,7 @@ def stage_shares(requests: pd.DataFrame, stages: pd.DataFrame) -> list[StageShar
     """Every stage and draft position of one cell by depth, on the lowest rank's timeline."""
     if stages.empty:
         return []
-    stages = _lowest_rank(stages)
+    stages = lowest_rank(stages)
     whole = _whole(requests, stages)
     if whole.empty:
         return []
@@ -214,7 +214,8 @@ def _groups(frame: pd.DataFrame, keys: str | list[str]) -> list[tuple[Any, pd.Da
     return list(frame.groupby(keys))
 
 
-def _lowest_rank(stages: pd.DataFrame) -> pd.DataFrame:
+def lowest_rank(stages: pd.DataFrame) -> pd.DataFrame:
+    """Stages of the lowest rank alone: one timeline."""
     return pd.DataFrame(stages[stages["rank"] == stages["rank"].min()])
 
 

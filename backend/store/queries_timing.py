@@ -1,6 +1,6 @@
 """What the probe and INSTRUMENT left, summed as far as analysis needs it: hundreds of thousands of rows stay in DuckDB.
 
-Valid, finished arms only. Times in seconds, over the decode steps of a request (step_index >= 1).
+Valid, finished runs only; `role` "diagnostic" gives the eager runs that are only timed. Times in seconds, over the decode steps of a request (step_index >= 1).
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from backend.records import Role
 from backend.store.connection import Connection, frame
 
-_ARMS = "r.sweep = $sweep AND r.role = 'arm' AND r.status = 'done' AND r.valid"
+_ARMS = "r.sweep = $sweep AND r.role = $role AND r.status = 'done' AND r.valid"
 
 
-def timed_requests(con: Connection, sweep: str) -> pd.DataFrame:
+def timed_requests(con: Connection, sweep: str, role: Role = "arm") -> pd.DataFrame:
     """A row an INSTRUMENT request, probe on or off: k, block, run_id, cell_id, request_id, prompt_id, probe_on,
     decode_s, steps.
     """
@@ -25,11 +26,11 @@ def timed_requests(con: Connection, sweep: str) -> pd.DataFrame:
         FROM request q JOIN run r USING (run_id)
         WHERE {_ARMS} AND q.phase = 'instrument' AND q.error IS NULL
         ORDER BY r.order_index, q.cell_id, q.request_index""",
-        {"sweep": sweep},
+        {"sweep": sweep, "role": role},
     )
 
 
-def stage_totals(con: Connection, sweep: str) -> pd.DataFrame:
+def stage_totals(con: Connection, sweep: str, role: Role = "arm") -> pd.DataFrame:
     """A row a request, rank, stage and position: total_s over its decode steps, and in how many steps it ran."""
     return frame(
         con,
@@ -38,7 +39,7 @@ def stage_totals(con: Connection, sweep: str) -> pd.DataFrame:
         FROM stage_time t JOIN request q USING (request_id) JOIN run r ON r.run_id = q.run_id
         WHERE {_ARMS} AND t.step_index >= 1
         GROUP BY ALL ORDER BY r.k, q.request_id, t.rank, t.stage, t.position""",
-        {"sweep": sweep},
+        {"sweep": sweep, "role": role},
     )
 
 
@@ -70,7 +71,7 @@ def step_quantiles(con: Connection, sweep: str, cell_id: str, groups: dict[str, 
     )
 
 
-def rank_waits(con: Connection, sweep: str) -> pd.DataFrame:
+def rank_waits(con: Connection, sweep: str, role: Role = "arm") -> pd.DataFrame:
     """A row a run, cell and rank of sweeps with several ranks: collective_s and wait_s a decode step.
 
     A collective ends for all ranks at once, so what a rank spends there above the rank that spends least is waiting.
@@ -80,7 +81,7 @@ def rank_waits(con: Connection, sweep: str) -> pd.DataFrame:
         f"""WITH step AS (
           SELECT t.run_id, t.cell_id, t.request_id, t.step_index, t.rank,
             coalesce(sum(t.duration_s) FILTER (ends_with(t.stage, 'collective')), 0) AS collective_s
-          FROM stage_time t WHERE t.step_index >= 1 GROUP BY ALL),
+          FROM stage_time t JOIN run r USING (run_id) WHERE {_ARMS} AND t.step_index >= 1 GROUP BY ALL),
         over_ranks AS (
           SELECT *, collective_s - min(collective_s) OVER (PARTITION BY request_id, step_index) AS wait_s,
             count(*) OVER (PARTITION BY request_id, step_index) AS ranks
@@ -88,6 +89,6 @@ def rank_waits(con: Connection, sweep: str) -> pd.DataFrame:
         SELECT r.k, r.block, s.run_id, s.cell_id, s.rank, avg(s.collective_s) AS collective_s, avg(s.wait_s) AS wait_s,
           count(*) AS steps
         FROM over_ranks s JOIN run r USING (run_id)
-        WHERE {_ARMS} AND s.ranks > 1 GROUP BY ALL ORDER BY r.k, s.run_id, s.rank""",
-        {"sweep": sweep},
+        WHERE s.ranks > 1 GROUP BY ALL ORDER BY r.k, s.run_id, s.rank""",
+        {"sweep": sweep, "role": role},
     )

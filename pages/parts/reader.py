@@ -25,7 +25,9 @@ from backend.analysis.energy import with_energy
 from backend.analysis.stopping import with_pilot
 from backend.analysis.stored_summary import stored_summary
 from backend.analysis.summary import KSummary, summarise
-from backend.store import catalogue, paths, queries, queries_acceptance, queries_explorer, queries_nodes
+from backend.analysis.timing_report import TimingReport, timing_report
+from backend.records import Role
+from backend.store import catalogue, paths, queries, queries_acceptance, queries_explorer, queries_nodes, queries_timing
 
 Key = tuple[str, int, int]
 
@@ -34,7 +36,7 @@ def _run_energy(con: queries.Connection, sweep: str) -> pd.DataFrame:
     """View run_cell, with the energy of the runs' power samples where there are any: reads every request and sample."""
     spec_toml = queries.require_sweep(con, sweep)["spec_toml"]
     rows, samples = with_pilot(queries.run_cells(con, sweep), spec_toml), queries.power_samples(con, sweep)
-    return rows if samples.empty else with_energy(rows, samples, queries.requests(con, sweep))
+    return rows if samples.empty else with_energy(rows, samples, queries_explorer.request_figures(con, sweep))
 
 
 QUERIES: dict[str, Callable[..., pd.DataFrame]] = {
@@ -122,6 +124,14 @@ class Snapshot:
     def depth_effects(self, sweep: str, cell_id: str, against: int, phase: str) -> list[DepthEffect]:
         """Every depth less `against` on equal starts; phase "measure" or "forced"; empty where there are no steps."""
         return _depth_effects(self.key, sweep, cell_id, against, phase)
+
+    def timing(self, sweep: str, cell_id: str, role: Role = "arm") -> TimingReport:
+        """Direct times of one cell, all depths; role "diagnostic": of the eager runs that are only timed."""
+        return _timing(self.key, sweep, cell_id, role)
+
+    def step_spread(self, sweep: str, cell_id: str, groups: dict[str, list[str]]) -> pd.DataFrame:
+        """Quantiles over single steps by depth and part; `groups`: part -> its stages."""
+        return _step_spread(self.key, sweep, cell_id, groups)
 
     def tables(self) -> pd.DataFrame:
         """A row a table or view."""
@@ -228,6 +238,19 @@ def _depth_effects(key: Key, sweep: str, cell_id: str, against: int, phase: str)
     starts = queries_acceptance.starts(con, sweep, phase=phase, cell_id=cell_id)
     outputs = queries_acceptance.outputs(con, sweep, cell_id=cell_id)
     return depth_effects(starts, outputs, queries.cells(con, sweep), against=against, phase=phase)
+
+
+@st.cache_data(max_entries=16, show_spinner="Adding up stages")
+def _timing(key: Key, sweep: str, cell_id: str, role: Role) -> TimingReport:
+    con = _connection(key)
+    asked = (queries_timing.timed_requests, queries_timing.stage_totals, queries_timing.rank_waits)
+    tables = [ask(con, sweep, role) for ask in asked]
+    return timing_report(*(table[table["cell_id"] == cell_id] for table in tables))
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _step_spread(key: Key, sweep: str, cell_id: str, groups: dict[str, list[str]]) -> pd.DataFrame:
+    return queries_timing.step_quantiles(_connection(key), sweep, cell_id, groups)
 
 
 @st.cache_data(max_entries=4, show_spinner=False)

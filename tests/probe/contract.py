@@ -27,13 +27,6 @@ def functions(read: Callable[[str], str | None]) -> Names:
         if text is None:
             continue
         body = ast.parse(text).body
-        if not name:  # the module's own functions, imported ones too
-            found[source] = sorted(
-                name.asname or name.name if isinstance(name, ast.alias) else name.name
-                for node in body
-                for name in (node.names if isinstance(node, ast.ImportFrom) else [node])
-                if isinstance(name, ast.alias | ast.FunctionDef)
-            )
         for node in body:
             if isinstance(node, ast.ClassDef) and node.name == name:
                 found[source] = sorted(part.name for part in node.body if isinstance(part, ast.FunctionDef))

@@ -204,7 +204,7 @@ def test_memory_is_bounded_and_truncation_is_said(clock: Clock, monkeypatch: pyt
     for _ in range(50):
         worker.step()
     tape = worker._sounding.tape
-    assert len(tape.stages) == len(tape.times) == 100
+    assert len(tape.marks) == len(tape.times) <= 100 + 2 * 8  # what ran when it was full is still closed
     assert worker.probe_end()["truncated"] is True
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Hook:
-    """A function of vLLM that is timed. `owner`: how it is reached from the worker, or "module:Class" ("module:": it
-    is the module's, and gives a context manager, whose entering and leaving are timed).
+    """A function of vLLM that is timed. `owner`: how it is reached from the worker, or "module:Class".
 
     `source`: "file:Class" that defines it, for the contract test; empty: the class is the model's own.
     `by_position`: its calls within one proposal are draft positions 0, 1, ... `runner`: "v1", "v2", or "" for both.
@@ -88,7 +87,6 @@ HOOKS = (
     _v1("runner", "_calc_spec_decode_metadata", "spec_indices"),
     _v1("runner", "_build_attention_metadata", "attention_metadata"),
     _v1("runner", "_model_forward", "verify_forward"),
-    _class("vllm.v1.worker.gpu_model_runner:", "set_forward_context", "forward_context"),
     _v1("runner", "sample_tokens", "runner_loop"),
     _v1("runner", "_sample", "target_sampling"),
     _v1("rejection_sampler", "forward", "rejection_sampling", "vllm/v1/sample/rejection_sampler.py:RejectionSampler"),
@@ -103,9 +101,6 @@ HOOKS = (
     _v1("drafter", "build_model_inputs_first_pass", "draft_prepare"),
     _v1("drafter", "build_per_group_and_layer_attn_metadata", "draft_attention_metadata", by_position=True),
     _v1("drafter", "_update_positions_dependent_metadata", "draft_prepare"),
-    _v1("drafter", "_determine_batch_execution_and_padding", "draft_prepare"),
-    _v1("drafter", "_get_slot_mapping", "draft_prepare"),
-    _class("vllm.v1.spec_decode.llm_base_proposer:", "set_forward_context", "draft_prepare"),
     _v1("drafter", "_sample_draft_tokens", "draft_sampling", by_position=True),
     _v1("drafter", "batch_propose", "draft_lookup", "vllm/v1/spec_decode/ngram_proposer.py:NgramProposer"),
     # V2 runner (GPU; dspark only there). Under full CUDA graphs the inside of a proposal never runs as Python.

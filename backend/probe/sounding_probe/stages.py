@@ -28,29 +28,41 @@ MAX_MARKS = 1_000_000  # 16 bytes each: at most 16 MB a rank between two drains;
 MAX_EVENTS = 100_000  # CUDA events are objects of the driver as well
 PAGE_STEPS = 256
 OUTSIDE = 0
+VERIFYING = ("verify_forward", "target_logits")
+POSITIONS = 1 << 8  # a mark's number: stage x POSITIONS + draft position + 1, and from END on which step end it was
+END = 1 << 24
 
 
 class Tape:
-    """Marks of one rank. Only the thread that made it records: vLLM's output threads call nothing that is hooked."""
+    """Marks of one rank: what runs from then on, and when that was. `stack[-1]` is what runs now.
+
+    Only the thread that made it records: vLLM's output threads call nothing that is hooked.
+    """
 
     def __init__(self, cuda: bool) -> None:
         self.cuda = cuda
-        if cuda:
-            import torch  # only where there is a stream to put events on
-
-            self.torch = torch
         self.limit = MAX_EVENTS if cuda else MAX_MARKS
         self.names: list[str] = ["outside"]
         self.thread = threading.get_ident()
-        self.stack: list[tuple[int, int]] = []  # (stage, position) of what runs, outermost first
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget all marks; what runs now goes on running."""
-        self.stages, self.positions, self.ends, self.times = array("H"), array("h"), array("b"), array("d")
-        self.events: list[Any] = []
-        self.calls: dict[int, int] = {}
+        self.stack = [OUTSIDE]
+        self.marks = array("L")
+        self.times: Any = [] if cuda else array("d")
+        self.now: Callable[[], Any] = self._events() if cuda else time.perf_counter
+        self.calls: dict[int, int] = {}  # stage -> its calls in this proposal
         self.truncated = False
+
+    def _events(self) -> Callable[[], Any]:
+        """Record an event on the current stream: the device's own time, read when the request is over."""
+        import torch  # only where there is a stream to put events on
+
+        self._torch = torch
+
+        def record() -> Any:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            return event
+
+        return record
 
     def code(self, stage: str) -> int:
         """Number of a stage."""
@@ -58,85 +70,34 @@ class Tape:
             self.names.append(stage)
         return self.names.index(stage)
 
-    def mark(self, end: int = 0) -> None:
-        """From now on the top of the stack runs. `end` > 0: a step ended here, by STEP_ENDS[end - 1]."""
-        if len(self.stages) >= self.limit:
-            self.truncated = True
-            return
-        if self.cuda:
-            event = self.torch.cuda.Event(enable_timing=True)
-            event.record()
-            self.events.append(event)
-        else:
-            self.times.append(time.perf_counter())
-        stage, position = self.stack[-1] if self.stack else (OUTSIDE, -1)
-        self.stages.append(stage)
-        self.positions.append(position)
-        self.ends.append(end)
-
-    def running(self, stage: int, position: int, end: int = 0) -> _Span:
-        """A span in which a stage runs."""
-        return _Span(self, stage, position, end)
-
     def intervals_us(self) -> list[float]:
         """Time from each mark to the next, microseconds. Synchronises once on CUDA."""
+        pairs = zip(self.times, self.times[1:], strict=False)
         if not self.cuda:
-            return [(later - now) * 1e6 for now, later in zip(self.times, self.times[1:], strict=False)]
-        self.torch.cuda.synchronize()
-        return [now.elapsed_time(later) * 1e3 for now, later in zip(self.events, self.events[1:], strict=False)]
+            return [(later - now) * 1e6 for now, later in pairs]
+        self._torch.cuda.synchronize()
+        return [now.elapsed_time(later) * 1e3 for now, later in pairs]
 
     def table(self) -> tuple[list[tuple[str, int]], list[list[float | None]]]:
         """Columns (stage, position) and a row per step, microseconds; None where a stage did not run in that step."""
-        end = next((number for number in (1, 2) if number in self.ends), 0)
-        columns: dict[tuple[int, int], int] = {}
+        ends = [mark // END for mark in self.marks]
+        end = next((number for number in (1, 2) if number in ends), 0)
+        columns: dict[int, int] = {}
         steps: list[dict[int, float]] = [{}]
-        for index, interval in enumerate(self.intervals_us()):
-            if end and self.ends[index] == end:
+        for index, interval in enumerate([*self.intervals_us(), 0.0][: len(ends)]):
+            if end and ends[index] == end:
                 steps.append({})
-            if self.stages[index] != OUTSIDE:
-                column = columns.setdefault((self.stages[index], self.positions[index]), len(columns))
+            what = self.marks[index] % END
+            if what != OUTSIDE and index < len(ends) - 1:
+                column = columns.setdefault(what, len(columns))
                 steps[-1][column] = steps[-1].get(column, 0.0) + interval
-        if end and self.ends and self.ends[-1] == end:
-            steps.append({})
         # What follows the last end belongs to no step.
         rows = [[_rounded(step.get(column)) for column in range(len(columns))] for step in steps[:-1]]
-        return [(self.names[stage], position) for stage, position in columns], rows
+        return [(self.names[what // POSITIONS], what % POSITIONS - 1) for what in columns], rows
 
 
 def _rounded(duration_us: float | None) -> float | None:
     return None if duration_us is None else round(duration_us, 1)
-
-
-class _Span:
-    """Marks at both ends, whatever happens in between."""
-
-    __slots__ = ("end", "entry", "tape")
-
-    def __init__(self, tape: Tape, stage: int, position: int, end: int) -> None:
-        self.tape, self.entry, self.end = tape, (stage, position), end
-
-    def __enter__(self) -> None:
-        self.tape.stack.append(self.entry)
-        self.tape.mark()
-
-    def __exit__(self, *_: object) -> None:
-        self.tape.stack.pop()
-        self.tape.mark(self.end)
-
-
-class _TimedContext:
-    """A context manager of vLLM's whose entering and leaving are a stage; what runs inside is not."""
-
-    def __init__(self, tape: Tape, stage: int, inner: Any) -> None:
-        self.tape, self.stage, self.inner = tape, stage, inner
-
-    def __enter__(self) -> Any:
-        with self.tape.running(self.stage, -1):
-            return self.inner.__enter__()
-
-    def __exit__(self, *why: Any) -> Any:
-        with self.tape.running(self.stage, -1):
-            return self.inner.__exit__(*why)
 
 
 class Wrappers:
@@ -163,37 +124,61 @@ class Wrappers:
 
     def _wrap(self, owner: Any, hook: Hook) -> None:
         tape, original = self.tape, getattr(owner, hook.attribute)
-        stage, by_position = tape.code(hook.stage), hook.by_position
-        gives_context = hook.owner.endswith(":")
-        end = STEP_ENDS.index(hook.attribute) + 1 if hook.attribute in STEP_ENDS else 0
-        begins_proposal = hook.stage == "draft_prepare" or hook.attribute == "propose"
-        collectives = {
-            tape.code(parent): tape.code(f"{side}_collective")
-            for parent, side in (("verify_forward", "verify"), ("target_logits", "verify"))
-        }
-        in_draft = tape.code("draft_collective")
+        stage = tape.code(hook.stage)
+        end = END * (STEP_ENDS.index(hook.attribute) + 1) if hook.attribute in STEP_ENDS else 0
+        what = self._what(hook, stage)
+        # A span costs microseconds of a step of milliseconds, so all it needs is at hand: no attribute is looked up.
+        get_ident, thread, limit, now = threading.get_ident, tape.thread, tape.limit, tape.now
+        stack, marks, times = tape.stack, tape.marks, tape.times
+        push, pop, mark, at = stack.append, stack.pop, marks.append, times.append
 
         @functools.wraps(original)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != tape.thread:
+            if get_ident() != thread or len(times) >= limit:
+                tape.truncated |= len(times) >= limit
                 return original(*args, **kwargs)
-            position, run = -1, stage
-            if by_position:
-                position = tape.calls.get(stage, 0)
-                tape.calls[stage] = position + 1
-            elif begins_proposal and not any(tape.names[code].startswith("draft") for code, _ in tape.stack):
-                tape.calls.clear()
-            if hook.stage == "collective" and tape.stack:
-                inside, position = tape.stack[-1]
-                run = inside if "collective" in tape.names[inside] else collectives.get(inside, stage)
-                run = in_draft if tape.names[inside].startswith("draft") else run
-            with tape.running(run, position, end):
-                result = original(*args, **kwargs)
-            return _TimedContext(tape, stage, result) if gives_context else result
+            runs = what()
+            push(runs)
+            mark(runs)
+            at(now())
+            try:
+                return original(*args, **kwargs)
+            finally:
+                pop()
+                mark(stack[-1] + end)
+                at(now())
 
         own = hook.attribute in vars(owner)
         self.installed.append((owner, hook.attribute, own, vars(owner).get(hook.attribute)))
         setattr(owner, hook.attribute, timed)
+
+    def _what(self, hook: Hook, stage: int) -> Callable[[], int]:
+        """What a call of this hook runs: stage and position, by what it is called in."""
+        tape, calls, stack, plain = self.tape, self.tape.calls, self.tape.stack, stage * POSITIONS
+
+        def by_position() -> int:
+            position = calls.get(stage, 0)
+            calls[stage] = position + 1
+            return plain + position + 1
+
+        def beginning() -> int:
+            if not any(tape.names[runs // POSITIONS].startswith("draft") for runs in stack):
+                calls.clear()
+            return plain
+
+        def collective() -> int:
+            """Of the drafter or of the target, at the position of what it is called in."""
+            inside = tape.names[stack[-1] // POSITIONS]
+            side = "draft" if inside.startswith("draft") else "verify" if inside in VERIFYING else None
+            if "collective" in inside:
+                return stack[-1]
+            return (tape.code(f"{side}_collective") if side else stage) * POSITIONS + stack[-1] % POSITIONS
+
+        if hook.stage == "collective":
+            return collective
+        if hook.by_position:
+            return by_position
+        return beginning if hook.stage == "draft_prepare" or hook.attribute == "propose" else lambda: plain
 
     def remove(self) -> None:
         """Put everything back as it was."""

@@ -1,0 +1,188 @@
+"""Proposer timing: where a cycle goes, timed inside the engine, and whether the books close."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from backend.analysis.stages import PARTS, stages_of
+from backend.analysis.timing_report import NOTHING
+from backend.charts import Axis
+from backend.charts import timing as drawn
+from pages.parts import frame, link, show, terms
+
+TIME = Axis("Time a decode step", "ms", 3)
+PERCENT = Axis("Share", "%", 2)
+PART_NAMES = {"draft": "Proposer", "verify": "Verify step", "sample": "Sampling", "host": "Host and gaps"}
+POSITION = Axis("Time of a draft position", "ms", 3)
+
+view = frame.open_page("Proposer timing")
+frame.source_badge(view.sweep)
+cell_id = frame.choose_cell(view)
+if cell_id is None:
+    frame.no_figures(view)
+report = view.snapshot.timing(view.name, cell_id)
+if not report.times:
+    st.info(
+        f"No direct times: {NOTHING}. A sweep on vLLM times its proposer unless its spec says `[timing] prompts = 0`; "
+        "published and imported figures have none."
+    )
+    st.stop()
+
+st.markdown(
+    "After measuring, some prompts were asked again with timers inside the engine, on and off in turn. "
+    "Stages exclude each other, so they add up to the cycle; what they leave is the **residual**. "
+    "Throughput never comes from these requests."
+)
+bars = pd.DataFrame(
+    [
+        {
+            "k": row.k,
+            "part": PART_NAMES[part],
+            "value": row.part(part).value,
+            "hover": f"<b>K={row.k}</b> {PART_NAMES[part]}<br>{words}<br>n={row.part(part).n}",
+        }
+        for part in PARTS
+        for row in report.times
+        for words in [TIME.words(row.part(part).value, row.part(part).low, row.part(part).high)]
+    ]
+)
+cycle = pd.DataFrame([terms.estimate_row(row.cycle_ms, k=row.k) for row in report.times])
+deepest = report.times[-1]
+told = ", ".join(f"{PART_NAMES[part].lower()} {TIME.words(deepest.part(part).value)}" for part in PARTS)
+show.chart(
+    drawn.stacked_parts(bars, TIME, cycle=cycle),
+    f"Parts of a decode step by draft depth K. At K={deepest.k} of {TIME.words(deepest.cycle_ms.value)}: {told}.",
+    key="parts",
+)
+
+st.header("The books", anchor=False)
+show.table(
+    pd.DataFrame(
+        [
+            {
+                "K": row.k,
+                "Runs": row.n_runs,
+                **{f"{PART_NAMES[part]} (ms)": terms.figure(row.part(part), TIME) for part in PARTS},
+                "Cycle (ms)": terms.figure(row.cycle_ms, TIME),
+                "Residual (%)": terms.figure(row.residual_pct, PERCENT),
+                "Overhead of the timers (%)": terms.figure(row.overhead_pct, PERCENT),
+            }
+            for row in report.times
+        ]
+    ),
+    "Times of a decode step by part and depth, with residual and overhead",
+)
+st.caption(
+    "95% intervals in brackets, over runs; of the overhead over pairs of a run and a prompt. Cycle: the engine's clock "
+    "of the same requests. Residual: its share in no stage. Overhead: the cycle with timers on against off."
+)
+for gap in report.large_gaps:
+    st.markdown(f"- At K={gap.k}, {gap.contains} takes {PERCENT.words(gap.share_pct.value)} of the cycle.")
+
+st.header("Timed against inferred", anchor=False)
+fit = view.snapshot.cycle_fit(view.name, cell_id)
+lines, window = report.lines, fit.windows[-1] if fit.windows else None
+if lines is None:
+    st.info("A line over depths needs at least two drafted depths in a block.")
+else:
+    show.table(
+        pd.DataFrame(
+            [
+                {
+                    "Cost": "Drafting, once (t_draft)",
+                    "Timed (ms)": terms.figure(lines.fixed_ms, TIME),
+                    "Cycle fit (ms)": terms.figure(window.t_draft_ms, TIME) if window else "no fit",
+                    "Why no interval": lines.fixed_ms.reason or "",
+                },
+                {
+                    "Cost": "One more position (t_marginal)",
+                    "Timed (ms)": terms.figure(lines.marginal_ms, TIME),
+                    "Cycle fit (ms)": terms.figure(window.t_marginal_ms, TIME) if window else "no fit",
+                    "Why no interval": lines.marginal_ms.reason or "",
+                },
+            ]
+        ),
+        "Costs of drafting as timed inside the engine and as the cycle fit infers them",
+    )
+    st.caption(
+        f"Timed: in every block a line over K={min(lines.k)} to {max(lines.k)}, for the proposer "
+        f"({terms.figure(lines.draft_intercept_ms, TIME)} + K × {terms.figure(lines.draft_slope_ms, TIME)} ms) and for "
+        f"the rest, whose step from K=0 to its line is {terms.figure(lines.step_ms, TIME)} ms. "
+        "Student t over blocks. The fit has to find the same from whole cycles."
+    )
+
+if report.hidden:
+    st.info(f"{terms.sentences(report.hidden)}")
+inside = view.snapshot.timing(view.name, cell_id, "diagnostic") if report.hidden else report
+positions = pd.DataFrame(
+    [
+        {"k": row.k, "position": row.position, "stage": row.stage, **terms.estimate_row(row.time_ms)}
+        for row in inside.positions
+    ]
+)
+if len(positions):
+    st.header("Draft positions", anchor=False)
+    if report.hidden:
+        st.caption("From diagnostic runs without CUDA graphs: shares are telling, times are not those of serving.")
+    stages = list(dict.fromkeys(positions["stage"]))
+    stage = link.one("stage", "Stage", stages, stages[0], words=lambda name: name.replace("_", " "))
+    shown = positions[positions["stage"] == stage]
+    show.chart(
+        drawn.position_costs(shown, POSITION),
+        f"Time of {stage.replace('_', ' ')} by draft position, a line a depth. The table below has the figures.",
+        key="positions",
+    )
+
+st.header("Single steps", anchor=False)
+part = link.one("part", "Part", list(PARTS), "draft", words=PART_NAMES.__getitem__)
+spread = view.snapshot.step_spread(view.name, cell_id, {name: stages_of(name) for name in PARTS})
+spread = spread[spread["part"] == part]
+if spread.empty:
+    st.info(f"No step has a time for: {PART_NAMES[part]}.")
+else:
+    boxes = spread.assign(**{name: 1e3 * spread[f"{name}_s"] for name in ("p05", "p25", "p50", "p75", "p95")})
+    medians = "; ".join(f"K={int(row['k'])}: {TIME.words(row['p50'])}" for _, row in boxes.iterrows())
+    show.chart(
+        drawn.step_spread(boxes, TIME),
+        f"{PART_NAMES[part]}: spread of single steps by depth, 5% to 95%. Medians: {medians}",
+        key="spread",
+    )
+
+with st.expander("Every stage"):
+    show.table(
+        pd.DataFrame(
+            [
+                {
+                    "K": row.k,
+                    "Stage": row.stage,
+                    "Position": "" if row.position < 0 else str(row.position),
+                    "Part": PART_NAMES[row.part],
+                    "Time (ms)": terms.figure(row.time_ms, TIME),
+                    "Share (%)": terms.figure(row.share_pct, PERCENT),
+                    "What runs in it": row.contains,
+                }
+                for row in report.shares
+            ]
+        ),
+        "Every stage by depth and draft position",
+    )
+if report.ranks:
+    st.header("Ranks", anchor=False)
+    show.table(
+        pd.DataFrame(
+            [
+                {
+                    "K": row.k,
+                    "Rank": row.rank,
+                    "Proposer (ms)": terms.figure(row.t_draft_ms, TIME),
+                    "Verify step (ms)": terms.figure(row.t_verify_ms, TIME),
+                    "Waiting for slower ranks (ms)": terms.figure(row.wait_ms, TIME),
+                }
+                for row in report.ranks
+            ]
+        ),
+        "Times by rank, and how long each waits in collectives",
+    )
+    st.caption("Everything above is the lowest rank's timeline; maxima over ranks are never added.")
+st.caption(f"Clock of the stages: {'CUDA events' if report.source == 'cuda_event' else 'perf_counter'} in the worker.")
