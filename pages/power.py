@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 import streamlit as st
 
@@ -104,7 +106,10 @@ if len(found):
         pd.DataFrame(
             {
                 "Severity": found["severity"],
-                "Run": [link.to_runs(run_id, view.name, run=run_id) if run_id else "" for run_id in found["run_id"]],
+                "Run": [
+                    link.to_runs(run_id.rpartition(":")[2], view.name, run=run_id) if run_id else ""
+                    for run_id in found["run_id"]
+                ],
                 "Finding": found["message"],
                 "What to do": found["action"],
             }
@@ -160,22 +165,35 @@ measured = pd.DataFrame(
 )
 
 
-def drawn(values: dict[PowerLine, tuple[float, ...]], axis: Axis, key: str, missing: str) -> None:
+def drawn(
+    values: dict[PowerLine, tuple[float, ...]], axis: Axis, key: str, missing: str, names: Callable[[PowerLine], str]
+) -> None:
     """One chart of all lines that have a value."""
     there = {line: value for line, value in values.items() if pd.Series(value, dtype=float).notna().any()}
     if not there:
         st.caption(missing)
         return
     table = pd.concat(
-        [pd.DataFrame({"series": line.name, "t_s": line.t_s, "value": value}) for line, value in there.items()]
+        [pd.DataFrame({"series": names(line), "t_s": line.t_s, "value": value}) for line, value in there.items()]
     )
-    middle = "; ".join(f"{line.name}: mean {axis.words(float(pd.Series(v).mean()))}" for line, v in there.items())
+    inside = table[[bool(((measured["begin_s"] <= t) & (t <= measured["end_s"])).any()) for t in table["t_s"]]]
+    means = (inside if len(inside) else table).groupby("series", sort=False)["value"].mean()
+    middle = "; ".join(f"{series} {axis.words(value)}" for series, value in means.items())
+    middle = f"Mean {'while measured' if len(inside) else 'over the run'}: {middle}."
     show.chart(over_time(table, measured, axis), f"{axis.label} over the run {run_id}. {middle}", key=key)
-    st.caption(middle + ".")
+    st.caption(middle)
 
 
-drawn({line: line.power_w for line in lines}, terms.QUANTITIES["power_w"], "watts", "No power reading in this run.")
-clocks = {line.node: line for line in lines}  # every sensor's sample holds the node's clock: one line a node
-drawn({line: line.clock_mhz for line in clocks.values()}, CLOCK, "clock", "No clock was read in this run.")
+watts = {line: line.power_w for line in lines}
+drawn(watts, terms.QUANTITIES["power_w"], "watts", "No power reading in this run.", lambda line: line.name)
+# every sensor's sample holds the node's clock: one line a node, and the sensor that was read most directly
+clocks = {line.node: line for line in sorted(lines, key=lambda line: line.method)}
+drawn(
+    {line: line.clock_mhz for line in clocks.values()},
+    CLOCK,
+    "clock",
+    "No clock was read in this run.",
+    lambda line: line.node,
+)
 if silent := sorted({f"{line.name}: {line.reason}" for line in lines if line.reason}):
     st.caption("Missing readings: " + "; ".join(silent) + ".")

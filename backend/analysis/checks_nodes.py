@@ -15,7 +15,7 @@ import pandas as pd
 from backend.analysis.selection import numbers
 from backend.records import Finding
 
-CANARY_SHARE = 0.10
+CANARY_SHARE, CPU_CANARY_SHARE = 0.10, 0.30  # processors share their cores with the server they are beside
 HISTORY_RUNS = 3
 SCATTERS = 3.0  # a canary must also be so many of its own robust standard deviations away
 KEY = ["run_id", "node", "moment", "kind"]
@@ -33,8 +33,8 @@ def canary_findings(canary: pd.DataFrame, sweep: str, history: pd.DataFrame | No
     """A canary that changed during a run, or is slower than usual for its node and kind. One finding a run and code.
 
     canary: table canary of one sweep; history: the same of earlier runs of any sweep. Usual is the median over both,
-    from three runs on. The bound is 10%, or three times its scatter inside runs where that is more: a node whose canary
-    scatters by itself proves nothing by it.
+    from three runs on. The bound is 10% (30% for a canary on the CPU), or three times its scatter inside runs where
+    that is more: a node whose canary scatters by itself proves nothing by it.
     """
     timed = _timed(canary)
     known = timed if history is None else pd.concat([timed, _timed(history)]).drop_duplicates(KEY)
@@ -44,7 +44,8 @@ def canary_findings(canary: pd.DataFrame, sweep: str, history: pd.DataFrame | No
         seen = known[(known["node"] == node) & (known["kind"] == kind)]
         usual = float(np.exp(np.median(np.log(seen["duration_s"].to_numpy()))))
         enough = seen["run_id"].nunique() >= HISTORY_RUNS
-        bound = max(CANARY_SHARE, float(np.expm1(SCATTERS * _scatter(seen))) if enough else 0.0)
+        share = CPU_CANARY_SHARE if str(kind).endswith((" cpu", " python")) else CANARY_SHARE
+        bound = max(share, float(np.expm1(SCATTERS * _scatter(seen))) if enough else 0.0)
         for run_id, pair in rows.groupby("run_id", sort=True):
             by_moment = pair.set_index("moment")["duration_s"]
             late = 100 * float(by_moment.max() / usual - 1)

@@ -20,7 +20,7 @@ def over_time(points: pd.DataFrame, spans: pd.DataFrame, axis: Axis, *, height: 
             opacity=0.12,
             layer="below",
             annotation_text=span["name"],
-            annotation_position="top left",
+            annotation_position="bottom left",
         )
     for index, (series, rows) in enumerate(points.groupby("series", sort=False)):
         figure.add_scatter(

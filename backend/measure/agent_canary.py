@@ -2,8 +2,8 @@
 
 Standard library only; torch with CUDA where the Python has it (every GPU, the slowest counts), else numpy, else plain
 Python; the kind says which, so that unlike canaries are never compared. The time is the fastest of many repetitions: a
-slow state of the machine slows that one too, other work beside it does not. Sizes are beyond the caches, so that
-memory is what is timed: GB10's known power fault slowed the product 3.3 times and left the copy as it was.
+slow state of the machine slows that one too, other work beside it does not. On a GPU sizes are beyond the caches, so
+that memory is what is timed: GB10's known power fault slowed the product 3.3 times and left the copy as it was.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from functools import partial
 from typing import Any
 
 GPU_SIDE, CPU_SIDE, PLAIN_SIDE = 8192, 2048, 256
-GPU_REPEATS, CPU_REPEATS = 60, 30
-COPY_BYTES = 64 << 20
+GPU_REPEATS, CPU_REPEATS = 60, 60
+COPY_BYTES = 16 << 20  # shorter than a time slice, so that a busy machine leaves some repetitions whole
 
 
 def fastest(work: Callable[[], Any], repeats: int) -> float:

@@ -20,7 +20,12 @@ def fly(run_id: str, agents: Sequence[NodeAgent], moment: Moment) -> list[Record
     A node whose canary could not run has one with the reason.
     """
     with ThreadPoolExecutor(max(len(agents), 1)) as pool:
-        answers = list(pool.map(_one, agents))
+        try:
+            answers = list(pool.map(_one, agents))
+        except BaseException:  # an interruption does not wait for the canaries
+            for agent in agents:
+                agent.close()
+            raise
     records: list[Record] = []
     for agent, answer in zip(agents, answers, strict=True):
         node = agent.node.name

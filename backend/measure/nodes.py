@@ -119,8 +119,8 @@ class NodeAgent:
                 left = deadline - time.monotonic()
                 if not self.lost and left <= 0:
                     self._lose(f"its agent did not answer in {timeout_s:g} s")
-                if self.lost:
-                    raise NodeError(self.lost, where=self.node.name)
+                if self.lost or self._closing.is_set():
+                    raise NodeError(self.lost or "its agent was ended by us", where=self.node.name)
                 self._news.wait(left)
 
     def ping(self) -> None:
@@ -141,8 +141,12 @@ class NodeAgent:
         return min(self._pings)[0] if self._pings else None
 
     def close(self) -> None:
-        """End it."""
+        """End it; a second time does nothing."""
+        if self._closing.is_set():
+            return
         self._closing.set()
+        with self._news:
+            self._news.notify_all()  # who waits for an answer need not
         self._program.ended(2)  # its output ends with it, and so does the listener
         for thread in self._threads:
             if thread is not threading.current_thread() and thread.is_alive():

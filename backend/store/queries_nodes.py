@@ -38,13 +38,19 @@ def power_sensors(con: Connection, sweep: str) -> pd.DataFrame:
     return frame(
         con,
         """
+        WITH counted AS (  -- a counter's mean power: what it gained over a run
+          SELECT p.node, p.scope, p.source,
+            (max(p.energy_j) - min(p.energy_j)) / nullif(max(p.t_unix_s) - min(p.t_unix_s), 0) AS power_w
+          FROM power_sample p JOIN run r USING (run_id) WHERE r.sweep = $sweep AND p.energy_j IS NOT NULL
+          GROUP BY p.node, p.scope, p.source, p.run_id
+        ), gained AS (SELECT node, scope, source, avg(power_w) AS power_w FROM counted GROUP BY ALL)
         SELECT p.node, p.scope, p.source, count(DISTINCT p.run_id) AS runs,
           count(*) FILTER (p.power_w IS NOT NULL OR p.energy_j IS NOT NULL) AS readings, count(*) AS samples,
-          avg(p.power_w) AS power_w, count(p.energy_j) > 0 AS has_counter,
+          coalesce(avg(p.power_w), any_value(g.power_w)) AS power_w, count(p.energy_j) > 0 AS has_counter,
           min(p.sm_clock_mhz) AS sm_clock_min_mhz, max(p.sm_clock_mhz) AS sm_clock_max_mhz,
           max(p.temp_c) AS temp_max_c, any_value(p.unsupported_reason) AS unsupported_reason
-        FROM power_sample p JOIN run r USING (run_id) WHERE r.sweep = $sweep
-        GROUP BY p.node, p.scope, p.source ORDER BY p.node, p.scope, p.source""",
+        FROM power_sample p JOIN run r USING (run_id) LEFT JOIN gained g USING (node, scope, source)
+        WHERE r.sweep = $sweep GROUP BY p.node, p.scope, p.source ORDER BY p.node, p.scope, p.source""",
         {"sweep": sweep},
     )
 

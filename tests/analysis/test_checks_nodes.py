@@ -56,6 +56,13 @@ def test_a_canary_that_scatters_inside_its_runs_proves_nothing() -> None:
     assert [(f.run_id, f.code) for f in found] == [("s:r9", "canary-slow")]
 
 
+def test_a_canary_on_the_cpu_needs_more() -> None:
+    """It shares the cores with the idle server beside it."""
+    assert canary_findings(canaries({"r0": (0.5, 0.6)}, kind="gemv 2048 float32 numpy cpu"), "s") == []
+    (found,) = canary_findings(canaries({"r0": (0.5, 0.7)}, kind="copy 16 MiB cpu"), "s")
+    assert found.code == "canary-changed"
+
+
 def test_two_states_over_runs_are_not_taken_for_scatter() -> None:
     times = {f"r{i}": (0.5, 0.5) if i < 4 else (0.75, 0.75) for i in range(7)}
     assert {f.run_id for f in canary_findings(canaries(times), "s")} == {"s:r4", "s:r5", "s:r6"}

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def test_canary_says_which_and_measures_the_power_period(monkeypatch: pytest.Mon
     with agent(python=sys.executable) as here:
         answer = here.ask("canary", 60)
     kinds = {each["kind"]: each["duration_s"] for each in answer["canaries"]}
-    assert list(kinds) == ["gemv 2048 float32 numpy cpu", "copy 64 MiB cpu"]
+    assert list(kinds) == ["gemv 2048 float32 numpy cpu", "copy 16 MiB cpu"]
     assert all(0 < duration_s < 5 for duration_s in kinds.values())
     period_s, why = answer["power_period"]
     assert why is None
@@ -148,9 +149,9 @@ def test_canary_says_which_and_measures_the_power_period(monkeypatch: pytest.Mon
 
 
 def test_canary_without_numpy_is_plain_python_and_says_so() -> None:
-    source = Path(agent_canary.__file__).read_text().replace("CPU_REPEATS = 60, 30", "CPU_REPEATS = 60, 2")
+    source = Path(agent_canary.__file__).read_text().replace("CPU_REPEATS = 60, 60", "CPU_REPEATS = 60, 2")
     done = subprocess.run([sys.executable, "-I", "-S", "-c", source], capture_output=True, text=True, check=True)
-    assert [each["kind"] for each in json.loads(done.stdout)] == ["gemv 256 float64 plain python", "copy 64 MiB cpu"]
+    assert [each["kind"] for each in json.loads(done.stdout)] == ["gemv 256 float64 plain python", "copy 16 MiB cpu"]
 
 
 def test_a_canary_that_cannot_run_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -189,6 +190,18 @@ def test_a_killed_agent_is_lost_with_the_reason_and_asking_says_so() -> None:
         eventually(lambda: here.lost)
         with pytest.raises(NodeError, match="here: the link to its agent ended"):
             here.ask("ping")
+
+
+def test_closing_does_not_wait_for_an_answer() -> None:
+    """An interruption in the middle of a canary: who asked is told at once."""
+    with agent() as here, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(here.ask, "canary", 120)
+        time.sleep(0.3)
+        began = time.monotonic()
+        here.close()
+        with pytest.raises(NodeError, match="its agent was ended by us"):
+            asking.result(10)
+    assert time.monotonic() - began < 5
 
 
 def test_a_python_that_is_not_there_is_one_clear_line() -> None:

@@ -68,7 +68,7 @@ def test_a_watched_run_has_power_clocks_facts_and_canaries(
     assert flown == [
         (moment, kind, None)
         for moment in ("before", "after")
-        for kind in ("gemv 2048 float32 numpy cpu", "copy 64 MiB cpu")
+        for kind in ("gemv 2048 float32 numpy cpu", "copy 16 MiB cpu")
     ]
     seen = facts(data)
     assert (seen["gpu_name"], seen["nvml_energy_j"]) == ("NVIDIA GB10", "unsupported: Not Supported")
