@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Source = Literal["measured", "imported", "published", "simulated"]
-# An anchor is a K=0 run at a sweep's end, for drift only; a diagnostic run is eager and only timed inside. Neither is in
-# fits or n_runs, and neither gives throughput.
+# An anchor is a K=0 run at a sweep's end, for drift only; a diagnostic run is eager and only timed inside. Neither is
+# in fits or n_runs, and neither gives throughput.
 Role = Literal["arm", "anchor", "diagnostic"]
 RunStatus = Literal["running", "done", "failed", "interrupted"]
 Phase = Literal["warmup", "measure", "instrument", "forced"]

@@ -191,7 +191,8 @@ class SweepSpec(_Part):
             raise ValueError("timing.alone measures nothing: it needs timing.prompts above 0 and concurrency 1")
         if self.timing.diagnostic and (self.server.launcher == "command" or not self.timed_prompts or self.stop):
             raise ValueError(
-                "timing.diagnostic adds eager runs at the end: it needs a launcher of ours, timing.prompts above 0, no [stop]"
+                "timing.diagnostic adds eager runs at the end: it needs a launcher of ours, timing.prompts above 0 "
+                "and no [stop]"
             )
         if fault := fault_of_nodes(self.nodes, self.node) or self._fault_of_launcher() or self._fault_of_forced():
             raise ValueError(fault)

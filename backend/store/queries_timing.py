@@ -1,6 +1,7 @@
 """What the probe and INSTRUMENT left, summed as far as analysis needs it: hundreds of thousands of rows stay in DuckDB.
 
-Valid, finished runs only; `role` "diagnostic" gives the eager runs that are only timed. Times in seconds, over the decode steps of a request (step_index >= 1).
+Valid, finished runs only; `role` "diagnostic" gives the eager runs that are only timed. Times in seconds, over the
+decode steps of a request (step_index >= 1).
 """
 
 from __future__ import annotations

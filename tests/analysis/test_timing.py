@@ -131,9 +131,8 @@ def test_a_request_with_unrecorded_steps_is_left_out() -> None:
     """A truncated tape would make its cycle look shorter than its stages say."""
     requests, stages = sweep(block_factor=0.0, overhead=0.0)
     cut = stages["request_id"] == "s:b0k4:0"
-    broken = stages.assign(
-        total_s=stages["total_s"].where(~cut, stages["total_s"] / 2), ran_steps=stages["ran_steps"].where(~cut, STEPS // 2)
-    )
+    halved = stages["total_s"].where(~cut, stages["total_s"] / 2)
+    broken = stages.assign(total_s=halved, ran_steps=stages["ran_steps"].where(~cut, STEPS // 2))
     assert {row.k: row for row in depth_times(requests, broken)}[4].t_draft_ms.value == pytest.approx(8.0)
 
 

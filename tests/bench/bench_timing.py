@@ -1,7 +1,7 @@
 """What direct times cost and leave out, from a bundled sweep: `python -m tests.bench.bench_timing [SWEEP]`.
 
-Ratios to the engine clock's cycle, with 95% intervals. Targets: the stages make 0.97 to 1.03 of it, and with timers on it
-is at most 1.03 times as long (aim 1.01), by the bounds of the intervals.
+Ratios to the engine clock's cycle, with 95% intervals. Targets: the stages make 0.97 to 1.03 of it, and with timers on
+it is at most 1.03 times as long (aim 1.01), by the bounds of the intervals.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""INSTRUMENT where there is no probe, and what a spec may ask of it; on real vLLM see tests/real_vllm/test_proposer.py."""
+"""INSTRUMENT where there is no probe, and what a spec may ask of it; real vLLM: tests/real_vllm/test_proposer.py."""
 
 from __future__ import annotations
 
