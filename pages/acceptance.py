@@ -10,6 +10,7 @@ from backend.analysis.depth_words import effect_words
 from backend.charts import Axis
 from backend.charts import acceptance as drawn
 from pages.parts import frame, link, show, terms
+from pages.parts.once import once
 
 RATES = {  # attribute of PositionRates -> (axis, what it is)
     "survival": (Axis("Survival", "1", 3), "Drafts accepted at the position, over the steps that carried a draft."),
@@ -29,6 +30,7 @@ frame.source_badge(view.sweep)
 cell_id = frame.choose_cell(view)
 if cell_id is None:
     frame.no_figures(view)
+these = (view.snapshot, "acceptance", view.name, cell_id)
 depths = {found.k: found for found in view.snapshot.accepted(view.name, cell_id)}
 if not depths:
     st.info(
@@ -61,13 +63,13 @@ else:
     lines, heat = st.columns([3, 2], gap="medium")
     with lines:
         show.chart(
-            drawn.position_lines(shown, axis),
+            once(*these, "lines", rate, tuple(chosen), build=lambda: drawn.position_lines(shown, axis)),
             f"{axis.label} by draft position. At position 0: {told or 'not known'}. The table has every figure.",
             key="lines",
         )
     with heat:
         show.chart(
-            drawn.rate_heat_map(shown, axis),
+            once(*these, "heat", rate, tuple(chosen), build=lambda: drawn.rate_heat_map(shown, axis)),
             f"{axis.label} by depth K and draft position, the figures of the table as a map.",
             key="heat",
         )
@@ -99,7 +101,9 @@ if counted:
     rows = pd.DataFrame([terms.estimate_row(share, k=deep, accepted=j) for j, share in enumerate(found.lengths)])
     shares = "; ".join(f"{j}: {SHARE.words(share.value)}" for j, share in enumerate(found.lengths))
     show.chart(
-        drawn.length_histogram(rows, SHARE), f"Share of steps by accepted drafts at K={deep}. {shares}", key="hist"
+        once(*these, "lengths", deep, build=lambda: drawn.length_histogram(rows, SHARE)),
+        f"Share of steps by accepted drafts at K={deep}. {shares}",
+        key="hist",
     )
     length = found.acceptance_length
     st.caption(
@@ -160,7 +164,13 @@ marks = pd.DataFrame(
 words = effect_words(effects, at)
 if marks["value"].notna().any():
     show.chart(
-        drawn.depth_effects(marks.dropna(subset=["value"]), EFFECT, [ON_SHARED, ON_FORCED, RAW]),
+        once(
+            *these,
+            "effect",
+            base,
+            at,
+            build=lambda: drawn.depth_effects(marks.dropna(subset=["value"]), EFFECT, [ON_SHARED, ON_FORCED, RAW]),
+        ),
         f"Survival at position {at} less that of K={base}, on shared starts and over all steps. {' '.join(words[:1])}",
         key="effect",
     )

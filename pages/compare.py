@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from backend import charts
@@ -10,6 +11,7 @@ from backend.analysis.estimate import Estimate, student_t_mean
 from backend.analysis.selection import arms, numbers
 from backend.analysis.summary import KSummary
 from pages.parts import frame, link, show, terms
+from pages.parts.once import once
 
 SUMMARISED = (
     "decode_tok_s",
@@ -55,15 +57,20 @@ def told(row: KSummary, sweep: str) -> Estimate:
     return student_t_mean(numbers(runs[runs["k"] == row.k], metric), axis.unit)
 
 
-rows = []
-for sweep in [view.name, *others]:
-    cells = terms.cell_names(view.snapshot.of_sweep("cells", sweep), whole=False)
-    for row in view.snapshot.summary(sweep):
-        series = ", ".join(filter(None, (f"{sweep} ({sources[sweep]})", cells[row.cell_id])))
-        key = {"series": series, "cell_id": row.cell_id, "sweep": sweep, "runs": row.n_runs}
-        estimate = told(row, sweep)
-        rows.append({**key, "over": over(estimate), **terms.estimate_row(estimate, k=row.k)})
-points = pd.DataFrame(rows)
+def figures_of() -> pd.DataFrame:
+    """A row per sweep, cell and depth: an estimate table of the metric."""
+    rows = []
+    for sweep in [view.name, *others]:
+        cells = terms.cell_names(view.snapshot.of_sweep("cells", sweep), whole=False)
+        for row in view.snapshot.summary(sweep):
+            series = ", ".join(filter(None, (f"{sweep} ({sources[sweep]})", cells[row.cell_id])))
+            key = {"series": series, "cell_id": row.cell_id, "about": row.cell_id, "sweep": sweep, "runs": row.n_runs}
+            estimate = told(row, sweep)
+            rows.append({**key, "over": over(estimate), **terms.estimate_row(estimate, k=row.k)})
+    return pd.DataFrame(rows)
+
+
+points = once(view.snapshot, "compare", view.name, metric, tuple(others), build=figures_of)
 
 depths = [str(k) for k in sorted({int(k) for k in points["k"]})]
 chosen = link.some("k", "Depths K", depths, depths)
@@ -76,20 +83,24 @@ if points.empty:
     st.info("Choose at least one depth" + ("." if len(names) == 1 else " and one cell."))
     st.stop()
 
-zero = points[(points["k"] == 0) & points["value"].notna()]
-reference = float(zero["value"].iloc[0]) if len(zero) and len(shown) == 1 else None
-figure = charts.depth_curve(points, axis, name=view.name, reference=reference)
-known = points.dropna(subset=["value"])
-ends = [
-    f"{names[c]}: highest {axis.words(most['value'])} at K={int(most['k'])}"
-    for c in shown
-    if len(of := known[known["cell_id"] == c]) and (most := of.loc[of["value"].idxmax()]) is not None
-]
-show.chart(
-    figure,
-    f"{axis.label} against draft depth K. {'; '.join(ends) or 'No value is known'}. The table has every figure.",
-    key="compare",
+
+def drawn() -> tuple[go.Figure, str]:
+    """The curves, and where each of them is highest."""
+    zero = points[(points["k"] == 0) & points["value"].notna()]
+    reference = float(zero["value"].iloc[0]) if len(zero) and len(shown) == 1 else None
+    ends = []
+    for cell, of in points.dropna(subset=["value"]).groupby("cell_id", sort=False):
+        most = of.loc[of["value"].idxmax()]
+        ends.append(f"{names[cell]}: highest {axis.words(most['value'])} at K={int(most['k'])}")
+    figure = charts.depth_curve(points, axis, name=view.name, reference=reference)
+    told = "; ".join(ends) or "No value is known"
+    return figure, f"{axis.label} against draft depth K. {told}. The table has every figure."
+
+
+figure, told_of_it = once(
+    view.snapshot, "compare-chart", view.name, metric, tuple(others), tuple(chosen), tuple(shown), build=drawn
 )
+show.chart(figure, told_of_it, key="compare")
 st.caption(f"{axis.label}: {terms.MEANING['acceptance' if metric == 'acceptance_rate' else metric]}")
 if len({sources[s] for s in [view.name, *others]}) > 1:
     st.caption("These sweeps have different sources. They are drawn side by side and never pooled.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from backend import charts
@@ -11,6 +12,7 @@ from backend.analysis.cycle_window import Window
 from backend.analysis.selection import arms, cycle_ms
 from backend.charts import Axis
 from pages.parts import frame, link, planner, show, terms
+from pages.parts.once import once
 
 AXIS = terms.QUANTITIES["cycle_ms"]
 BASE = Axis("t_verify_base", "ms", 2)
@@ -73,11 +75,17 @@ for place, (axis, estimate) in zip(st.columns(3), costs, strict=True):
     )
     place.caption(f"{bounds}, n={estimate.n}  \n{estimate.method}")
 
-grid = np.arange(0, window.k[-1] + 0.01, 0.25)
-line = pd.DataFrame(
-    [terms.estimate_row(window.contrast((1.0, 1.0, float(k))).estimate(window.level, NO_DF), k=float(k)) for k in grid]
-)
-figure = charts.cycle_fit(points, line, AXIS, t_draft=window.t_draft_ms.value, window=named(window.k))
+
+def fitted() -> go.Figure:
+    """The runs with the line over the window and its band."""
+    line = [
+        terms.estimate_row(window.contrast((1.0, 1.0, float(k))).estimate(window.level, NO_DF), k=float(k))
+        for k in np.arange(0, window.k[-1] + 0.01, 0.25)
+    ]
+    return charts.cycle_fit(points, pd.DataFrame(line), AXIS, t_draft=window.t_draft_ms.value, window=named(window.k))
+
+
+figure = once(view.snapshot, "fit", view.name, cell_id, top, build=fitted)
 told = ", ".join(f"{axis.label} {axis.words(estimate.value)}" for axis, estimate in costs)
 show.chart(figure, f"Cycle time against draft depth K with the line fitted over {named(window.k)}: {told}", key="cycle")
 st.markdown("\n".join(f"- {sentence}" for sentence in fit.diagnosis))
@@ -87,7 +95,7 @@ inside = points[points["k"].isin([0, *window.k])]
 left = inside.assign(value=[run["value"] - (window.cycle_at(int(run["k"])).value or 0) for _, run in inside.iterrows()])
 left["hover"] = [show.run_hover(run, LEFT.words(run["value"])) for _, run in left.iterrows()]
 show.chart(
-    charts.residuals(left, LEFT),
+    once(view.snapshot, "residuals", view.name, cell_id, top, build=lambda: charts.residuals(left, LEFT)),
     f"What the line over {named(window.k)} leaves of every run, by draft depth K",
     key="left",
 )
@@ -105,7 +113,13 @@ drift = pd.DataFrame(
     ]
 )
 show.chart(
-    charts.drift(drift, {"t_draft": DRAFT, "t_marginal": MARGINAL}),
+    once(
+        view.snapshot,
+        "drift",
+        view.name,
+        cell_id,
+        build=lambda: charts.drift(drift, {"t_draft": DRAFT, "t_marginal": MARGINAL}),
+    ),
     "Draft cost and cost of a position by the depths in the fit. The table below has the figures.",
     key="drift",
 )

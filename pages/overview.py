@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from backend import charts
 from backend.analysis.compare import MARGIN_PERCENT
+from backend.analysis.comparison import Comparison
 from backend.analysis.estimate import Estimate
 from backend.analysis.selection import arms
 from backend.analysis.sentence import answer_sentence
+from backend.analysis.summary import KSummary
 from pages.parts import frame, link, show, terms
+from pages.parts.once import once
 
-view = frame.open_page("Overview")
-frame.source_badge(view.sweep)
-cell_id = frame.choose_cell(view)
-if cell_id is None:
-    frame.no_figures(view)
-
-rows = [row for row in view.snapshot.summary(view.name) if row.cell_id == cell_id]
-comparison = view.snapshot.comparison(view.name, cell_id)
-runs = arms(view.snapshot.cell_rows(view.name, cell_id))
-best = comparison.recommendation.k if comparison.recommendation else None
-losses = {loss.k: loss for loss in comparison.depths}
-within = [k for k, loss in losses.items() if loss.verdict == "within"]
-
-st.header(terms.verdict(comparison), anchor=False)
-st.markdown(answer_sentence(comparison, source=str(view.sweep["source"])))
+CURVES = {"decode_tok_s": 560, "tokens_per_step": 260, "cycle_ms": 260}  # -> height
 
 
-def curve(quantity: str, height: int) -> None:
-    """One quantity against K, with the runs behind where there is more than one a depth."""
+def curve(quantity: str, rows: list[KSummary], runs: pd.DataFrame, comparison: Comparison) -> tuple[go.Figure, str]:
+    """One quantity against K, with the runs behind where there is more than one a depth; and what it shows in words."""
     axis = terms.QUANTITIES[quantity]
     points = pd.DataFrame([terms.estimate_row(row.figures()[quantity], k=row.k) for row in rows])
     single = runs[["k", "block", "order_index", "run_id"]].assign(value=runs[quantity]).dropna(subset=["value"])
     single["hover"] = [show.run_hover(run, axis.words(run["value"])) for _, run in single.iterrows()]
     main, repeated = quantity == "decode_tok_s", len(single) > single["k"].nunique()
     zero = points.loc[(points["k"] == 0) & points["value"].notna(), "value"]
+    best = comparison.recommendation.k if comparison.recommendation else None
+    within = [loss.k for loss in comparison.depths if loss.verdict == "within"]
     figure = charts.depth_curve(
         points,
         axis,
@@ -47,29 +41,17 @@ def curve(quantity: str, height: int) -> None:
         marked_name="fastest" if best == comparison.best_k else "recommended",
         within=within if main and len(within) > 1 else (),
         within_name=f"within {MARGIN_PERCENT:g}% of the fastest",
-        about=cell_id,
-        height=height,
+        about=str(cell_id),
+        height=CURVES[quantity],
     )
     there = points.dropna(subset=["value"])
     told = "; ".join(f"K={int(p['k'])}: {axis.words(p['value'], p['low'], p['high'])}" for _, p in there.iterrows())
     found = f"{terms.verdict(comparison)}. " if main else ""
-    show.chart(figure, f"{found}{axis.label} against draft depth K. {told}", key=f"curve-{quantity}")
+    return figure, f"{found}{axis.label} against draft depth K. {told}"
 
 
-left, right = st.columns([3, 2], gap="medium")
-with left:
-    st.subheader("Decode throughput", anchor=False)
-    curve("decode_tok_s", 560)
-with right:
-    st.subheader("What explains it", anchor=False)
-    st.caption("Throughput is tokens per step over cycle time: depth raises both.")
-    curve("tokens_per_step", 260)
-    curve("cycle_ms", 260)
-
-
-def chance(k: int) -> str:
+def chance(p: float | None) -> str:
     """P(best): never the certainty that a number of draws cannot give."""
-    p = losses[k].p_best if k in losses else None
     return "not known" if p is None else "under 0.01" if p < 0.01 else "over 0.99" if p > 0.99 else f"{p:.2f}"
 
 
@@ -78,55 +60,100 @@ def prompts(estimate: Estimate) -> str:
     return str(estimate.n) if estimate.has_interval and "prompt" in estimate.method else ""
 
 
-st.subheader("Every depth", anchor=False)
-curves = {name: terms.QUANTITIES[name] for name in ("decode_tok_s", "tokens_per_step", "cycle_ms")}
-show.table(
-    pd.DataFrame(
+def every_depth(rows: list[KSummary], comparison: Comparison) -> pd.DataFrame:
+    """A row a depth: the three curves' figures, loss, probability, verdict, and how many runs and prompts."""
+    losses = {loss.k: loss for loss in comparison.depths}
+    axes = {name: terms.QUANTITIES[name] for name in CURVES}
+    return pd.DataFrame(
         [
             {
                 "K": row.k,
-                **{axis.title: terms.figure(row.figures()[name], axis) for name, axis in curves.items()},
+                **{axis.title: terms.figure(row.figures()[name], axis) for name, axis in axes.items()},
                 "Loss against fastest (%)": terms.percent(losses[row.k].loss_percent)
                 if row.k in losses
                 else "not known",
-                "P(fastest)": chance(row.k),
+                "P(fastest)": chance(losses[row.k].p_best if row.k in losses else None),
                 "Verdict": losses[row.k].verdict if row.k in losses else "no throughput",
                 "Runs": link.to_runs(str(row.n_runs), view.name, depth=row.k),
                 "Prompts": prompts(row.tokens_per_step),
             }
             for row in rows
         ]
-    ),
-    "Figures of every depth with their intervals",
-)
-why = sorted(
-    {row.decode_tok_s.reason for row in rows if row.decode_tok_s.value is not None and row.decode_tok_s.reason}
-)
+    )
+
+
+def named_depths(comparison: Comparison) -> pd.DataFrame:
+    """A row a depth that the specification names, with what it loses."""
+    runs = {loss.k: loss.runs for loss in comparison.depths}
+    return pd.DataFrame(
+        [
+            {
+                "Depth": regret.name,
+                "K": regret.k,
+                "Loss against fastest (%)": terms.percent(regret.loss_percent),
+                "Runs": link.to_runs(str(runs[regret.k]), view.name, depth=regret.k) if regret.k in runs else "0",
+                "Why no interval": regret.loss_percent.reason or "",
+            }
+            for regret in comparison.regrets
+        ]
+    )
+
+
+def content() -> dict[str, Any]:
+    """All that the page shows of a cell."""
+    rows = [row for row in view.snapshot.summary(view.name) if row.cell_id == cell_id]
+    comparison = view.snapshot.comparison(view.name, cell_id)
+    runs = arms(view.snapshot.cell_rows(view.name, cell_id))
+    rates = [row.decode_tok_s for row in rows]
+    return {
+        "verdict": terms.verdict(comparison),
+        "answer": answer_sentence(comparison, source=str(view.sweep["source"])),
+        "curves": {quantity: curve(quantity, rows, runs, comparison) for quantity in CURVES},
+        "every depth": every_depth(rows, comparison),
+        "named depths": named_depths(comparison),
+        "no interval": sorted({rate.reason for rate in rates if rate.value is not None and rate.reason}),
+    }
+
+
+view = frame.open_page("Overview")
+frame.source_badge(view.sweep)
+cell_id = frame.choose_cell(view)
+if cell_id is None:
+    frame.no_figures(view)
+
+found = once(view.snapshot, "overview", view.name, cell_id, build=content)
+st.header(found["verdict"], anchor=False)
+st.markdown(found["answer"])
+
+
+def draw(quantity: str) -> None:
+    """One of the curves."""
+    figure, told = found["curves"][quantity]
+    show.chart(figure, told, key=f"curve-{quantity}")
+
+
+left, right = st.columns([3, 2], gap="medium")
+with left:
+    st.subheader("Decode throughput", anchor=False)
+    draw("decode_tok_s")
+with right:
+    st.subheader("What explains it", anchor=False)
+    st.caption("Throughput is tokens per step over cycle time: depth raises both.")
+    draw("tokens_per_step")
+    draw("cycle_ms")
+
+st.subheader("Every depth", anchor=False)
+show.table(found["every depth"], "Figures of every depth with their intervals")
+why = " or ".join(found["no interval"])
 st.caption(
     "Figures in brackets are 95% intervals: over runs for throughput and cycle, over prompts for tokens per step"
-    + (f"; none for throughput where there is {' or '.join(why)}. " if why else ". ")
+    + (f"; none for throughput where there is {why}. " if why else ". ")
     + f"Verdict: *within* {MARGIN_PERCENT:g}% of the fastest depth, *worse* by more, or *unresolved*: not told apart "
     "by these runs. P(fastest): the probability that no other depth is faster. A number of runs leads to them."
 )
-if comparison.regrets:
+if len(found["named depths"]):
     st.subheader("What the named depths cost", anchor=False)
-    show.table(
-        pd.DataFrame(
-            [
-                {
-                    "Depth": regret.name,
-                    "K": regret.k,
-                    "Loss against fastest (%)": terms.percent(regret.loss_percent),
-                    "Runs": link.to_runs(str(losses[regret.k].runs), view.name, depth=regret.k)
-                    if regret.k in losses
-                    else "0",
-                    "Why no interval": regret.loss_percent.reason or "",
-                }
-                for regret in comparison.regrets
-            ]
-        ),
-        "Loss of every depth that the sweep's specification names",
-    )
+    show.table(found["named depths"], "Loss of every depth that the sweep's specification names")
 
 findings = view.snapshot.of_sweep("findings", view.name)
 warnings = findings[findings["severity"].isin(["warning", "error"])]

@@ -176,7 +176,8 @@ def drawn(
     table = pd.concat(
         [pd.DataFrame({"series": names(line), "t_s": line.t_s, "value": value}) for line, value in there.items()]
     )
-    inside = table[[bool(((measured["begin_s"] <= t) & (t <= measured["end_s"])).any()) for t in table["t_s"]]]
+    t_s = table["t_s"].to_numpy()[:, None]
+    inside = table[((measured["begin_s"].to_numpy() <= t_s) & (t_s <= measured["end_s"].to_numpy())).any(axis=1)]
     means = (inside if len(inside) else table).groupby("series", sort=False)["value"].mean()
     middle = "; ".join(f"{series} {axis.words(value)}" for series, value in means.items())
     middle = f"Mean {'while measured' if len(inside) else 'over the run'}: {middle}."

@@ -39,7 +39,7 @@ def depth_curve(
     """A quantity against K with intervals; single `runs` (k, value, hover) behind; a dashed `reference` line.
 
     `points` is an estimate table; `marked` rings one K, `within` those that are as good. Depths without a value are
-    gaps, named under the axis. `about`: the hover's last line (sweep, cell).
+    gaps, named under the axis. `about`, or a column of that name: the hover's last line (sweep, cell).
     """
     figure = go.Figure()
     points = points.assign(series=points.get("series", name))
@@ -67,7 +67,7 @@ def depth_curve(
             connectgaps=False,
             line={"color": colour, "width": 2, "dash": DASHES[index % len(DASHES)]},
             marker={"color": colour, "size": 9, "symbol": MARKERS[index % len(MARKERS)]},
-            text=[point_hover(row, axis, str(series), about) for _, row in rows.iterrows()],
+            text=[point_hover(row, axis, str(series), str(row.get("about", about))) for _, row in rows.iterrows()],
             hovertemplate="%{text}<extra></extra>",
         )
         missing = [int(k) for k in rows.loc[rows["value"].isna(), "k"]]

@@ -41,7 +41,22 @@ def clocks(con: Connection, sweep: str) -> pd.DataFrame:
           quantile_cont(p.sm_clock_mhz, 0.05) AS clock_low_mhz, quantile_cont(p.sm_clock_mhz, 0.95) AS clock_high_mhz,
           max(p.temp_c) AS temp_c, count(*) AS samples
         FROM power_sample p JOIN run r USING (run_id) JOIN span s ON s.run_id = p.run_id
-        WHERE p.t_unix_s BETWEEN s.begin_unix_s AND s.end_unix_s AND (p.sm_clock_mhz IS NOT NULL OR p.temp_c IS NOT NULL)
+        WHERE p.t_unix_s BETWEEN s.begin_unix_s AND s.end_unix_s
+          AND (p.sm_clock_mhz IS NOT NULL OR p.temp_c IS NOT NULL)
         GROUP BY ALL ORDER BY r.order_index NULLS LAST, p.run_id, p.node""",
         {"sweep": sweep},
+    )
+
+
+def request_figures(con: Connection, sweep: str, cell_id: str | None = None) -> pd.DataFrame:
+    """`queries.requests` of MEASURE without the per-step and per-token lists, which are most of a large sweep."""
+    return frame(
+        con,
+        """
+        SELECT r.sweep, r.k, r.block, r.order_index, r.role, r.status, r.valid,
+          q.* EXCLUDE (step_drafted, step_accepted, token_ids, output_hash)
+        FROM request q JOIN run r USING (run_id)
+        WHERE r.sweep = $sweep AND ($cell::VARCHAR IS NULL OR q.cell_id = $cell) AND q.phase = 'measure'
+        ORDER BY r.order_index NULLS LAST, q.run_id, q.cell_id, q.request_index""",
+        {"sweep": sweep, "cell": cell_id},
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from backend import charts
 from pages.parts import show, terms
 from pages.parts.frame import View
+from pages.parts.once import once
 
 
 def state_of(runs: pd.DataFrame) -> pd.Series:
@@ -26,6 +28,11 @@ def draw(view: View, *, key: str) -> None:
             else "No run has been stored yet."
         )
         return
+    figure, told = once(view.snapshot, "order", view.name, build=lambda: _drawn(ordered))
+    show.chart(figure, told, key=key)
+
+
+def _drawn(ordered: pd.DataFrame) -> tuple[go.Figure, str]:
     ordered = ordered.assign(state=state_of(ordered))
     ordered["hover"] = [
         show.run_hover(
@@ -37,4 +44,4 @@ def draw(view: View, *, key: str) -> None:
         for _, run in ordered.iterrows()
     ]
     ends = ", ".join(f"{count} {charts.STATUS[state][2]}" for state, count in ordered["state"].value_counts().items())
-    show.chart(charts.run_order(ordered), f"{terms.plural(len(ordered), 'run')} in order: {ends}", key=key)
+    return charts.run_order(ordered), f"{terms.plural(len(ordered), 'run')} in order: {ends}"

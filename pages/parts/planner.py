@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from backend.analysis.planner import Plan, Quantity, Target, plan_cell, plan_words
-from backend.store import queries
+from backend.store import queries, queries_explorer
 from pages.parts import link, numbers, reader, show
 from pages.parts.frame import View
 
@@ -30,7 +30,7 @@ def planned(
     """The plan of one cell; what begins with _ follows from the rest."""
     con = queries.connect(_snapshot.path)
     try:
-        requests = queries.requests(con, sweep, cell_id=cell)
+        requests = queries_explorer.request_figures(con, sweep, cell)
     finally:
         con.close()
     rows, runs = _snapshot.cell_rows(sweep, cell), _snapshot.of_sweep("runs", sweep)

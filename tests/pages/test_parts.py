@@ -161,3 +161,30 @@ def test_text_from_outside_fetches_nothing(text: str) -> None:
 def test_our_own_links_and_intervals_are_left_alone() -> None:
     for text in (link.to_runs("3", "a sweep", depth=2), "24.05 [23.10, 25.00]", "*within* 1%"):
         assert terms.outside(text) == text
+
+
+def test_rings_tell_the_answer_from_what_is_as_good() -> None:
+    figure = charts.depth_curve(
+        points(), TOKS, marked=1, marked_name="fastest", within=[0, 1, 2], within_name="as good"
+    )
+    rings = {trace.name: trace for trace in figure.data if trace.name in ("fastest", "as good")}
+    assert list(rings["fastest"].x) == [1]
+    assert list(rings["as good"].x) == [0, 1]  # there is no value at K=2 to ring
+    assert rings["fastest"].marker.symbol != rings["as good"].marker.symbol
+    assert figure.layout.showlegend
+
+
+def test_two_columns_are_drawn_in_the_order_of_the_rows() -> None:
+    rows = pd.DataFrame({"name": ["b", "a", "c"], "value": [3.0, None, 1.0]})
+    for look in charts.LOOKS:
+        (trace,) = charts.two_columns(rows, "name", "value", look).data
+        assert list(trace.x) == ["b", "a", "c"]
+        assert trace.type == ("bar" if look == "bars" else "scatter")
+    assert charts.two_columns(rows, "name", "value", "line").data[0].connectgaps is False
+
+
+def test_over_order_has_a_line_a_series() -> None:
+    rows = pd.DataFrame({"order_index": [1, 0, 0], "value": [2.0, 1.0, 5.0], "series": ["a", "a", "b"], "hover": "h"})
+    figure = charts.over_order(rows, TOKS)
+    assert {trace.name: list(trace.x) for trace in figure.data} == {"a": [0, 1], "b": [0]}
+    assert len({(trace.marker.symbol, trace.line.dash) for trace in figure.data}) == 2
