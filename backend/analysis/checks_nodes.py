@@ -76,7 +76,7 @@ def _scatter(seen: pd.DataFrame) -> float:
     moments = seen.pivot_table(index="run_id", columns="moment", values="duration_s", aggfunc="last")
     if not {"before", "after"} <= set(moments):
         return 0.0
-    change = np.log(moments["after"] / moments["before"]).dropna().to_numpy()
+    change = np.log((moments["after"] / moments["before"]).dropna().to_numpy())
     return 1.4826 * float(np.median(np.abs(change))) if len(change) else 0.0
 
 
