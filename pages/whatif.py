@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from backend import charts
@@ -16,6 +17,7 @@ from backend.analysis.whatif_search import rates_along
 from backend.charts import Axis
 from backend.store import queries, queries_timing
 from pages.parts import frame, link, numbers, reader, show, terms
+from pages.parts.once import once
 
 HERE, APART, BESIDE = "here", "apart", "overlap"
 DRAFTER = {
@@ -155,7 +157,8 @@ told = "; ".join(
     f"K={d.k}: {RATE.words(d.now_tok_s.value)} now, {RATE.words(d.then_tok_s.value)} then" for d in found.depths
 )
 alt = f"Decode throughput by K now and with {change.words}. {told}"
-show.chart(charts.depth_curve(points, RATE), alt, key="whatif")
+these = (snapshot, "whatif", view.name, cell_id, change, freed, given_ms, donor)
+show.chart(once(*these, build=lambda: charts.depth_curve(points, RATE)), alt, key="whatif")
 show.table(
     pd.DataFrame(
         [
@@ -189,19 +192,24 @@ else:
     end = searched[1]
     if change.free_draft and turned.break_even_hop_ms.value is not None:
         end = min(end, max(4 * turned.break_even_hop_ms.value, 2 * hop_ms, 1.0))
-    lines = pd.DataFrame(rates_along(arrays, change, along, np.linspace(searched[0], end, 61)))
     best = found.best_now
     reference = next((d.now_tok_s.value for d in found.depths if d.k == best), None)
     even = turned.break_even_hop_ms.value if change.free_draft else None
-    figure = charts.against_cost(
-        lines,
-        RATE,
-        cost=HOP if change.free_draft else POSITION,
-        reference=reference,
-        reference_name=f"fastest now, K={best}",
-        marked=even,
-        marked_name="break-even hop",
-    )
+
+    def drawn() -> go.Figure:
+        """Every depth's throughput along the cost."""
+        lines = pd.DataFrame(rates_along(arrays, change, along, np.linspace(searched[0], end, 61)))
+        return charts.against_cost(
+            lines,
+            RATE,
+            cost=HOP if change.free_draft else POSITION,
+            reference=reference,
+            reference_name=f"fastest now, K={best}",
+            marked=even,
+            marked_name="break-even hop",
+        )
+
+    figure = once(*these, "turns", build=drawn)
     said = "the hop" if change.free_draft else "the cost of a verify position"
     show.chart(figure, f"Decode throughput of every depth as {said} grows (point figures)", key="turns")
     st.caption("Point figures: geometric means over runs. The dashed level is the fastest depth as measured.")

@@ -12,6 +12,7 @@ from backend.analysis.stopping import tightening, with_pilot
 from backend.charts import Axis
 from backend.errors import StoreError
 from pages.parts import reader, show, terms
+from pages.parts.once import once
 
 WIDTH = Axis("Half-width of the 95% interval", "%", 1)
 DECIDED = "stop-decided"
@@ -36,7 +37,10 @@ def follow(sweep: str) -> None:
     cells = terms.cell_names(snapshot.of_sweep("cells", sweep))
     shown = False
     for cell_id, name in cells.items():
-        table = tightening(with_pilot(rows[rows["cell_id"] == cell_id], spec_toml))
+        own = rows[rows["cell_id"] == cell_id]
+        table = once(
+            snapshot, "tightening", sweep, cell_id, build=lambda own=own: tightening(with_pilot(own, spec_toml))
+        )
         if table.empty:
             continue
         shown = True
