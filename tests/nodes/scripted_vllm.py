@@ -44,7 +44,7 @@ def join(rank: int, world: int) -> list[socket.socket]:
             return [socket.create_connection((address, port), 5)]
         except OSError:
             print("Waiting for the head: no more nodes or ranks yet", flush=True)
-            time.sleep(0.1)
+            time.sleep(0.25)
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def main() -> None:
         time.sleep(60)
     while fault == "waits":
         print("No available shared memory broadcast block found in 60 seconds.", flush=True)
-        time.sleep(0.1)
+        time.sleep(0.5)
     if fault == "ignore_term":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     worker = companion(f"VLLM::Worker_TP{rank}")

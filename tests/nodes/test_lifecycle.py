@@ -117,7 +117,7 @@ def test_after_kill_9_of_the_sweep_the_next_start_cleans_both_hosts(
 
 def test_memory_that_does_not_come_back_ends_the_sweep(scripted_spec: Write, hosts: Rig, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    balloon = "import time; held = b'x' * (1 << 30); time.sleep(60)"
+    balloon = "import time; held = b'x' * (3 << 30); time.sleep(60)"
     spec = scripted_spec(nodes={"memory_slack_bytes": 256 << 20, "agent": {"on": False}}, server_release_timeout_s=1)
     leak: list[subprocess.Popen[bytes]] = []
     try:
@@ -128,6 +128,6 @@ def test_memory_that_does_not_come_back_ends_the_sweep(scripted_spec: Write, hos
             process.kill()
             process.wait()
     assert outcome.exit_code == 3
-    assert failures(data)[0].kind == "wont_stop"
-    assert "memory is not back" in failures(data)[0].reason
-    assert len(outcome.missing) == 3
+    assert failures(data)[-1].kind == "wont_stop"
+    assert "memory is not back" in failures(data)[-1].reason
+    assert len(runs(data)) < 3  # nothing was launched after it

@@ -35,7 +35,7 @@ from tests.sweep.harness import ROOT, failures, records, runs, sweep, wait_for
 pytestmark = [pytest.mark.nodes, pytest.mark.timeout(900)]
 PAIR = ROOT / "data" / "models"
 PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
-HANG_S = 12  # VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS: how long a step may wait for another rank
+HANG_S = 30  # VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS: how long a step may wait for another rank; the first one compiles
 OF_VLLM = ("VLLM::", "vllm.entrypoints")
 
 
@@ -57,7 +57,6 @@ def vllm(rig: Rig) -> dict[str, Any]:
             "HF_HUB_OFFLINE": "1",
             "PYTHONPATH": str(stub.parent),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": str(HANG_S),
         },
         "server_kv_cache_bytes": 256 << 20,
         "server_ready_timeout_s": 400,
@@ -261,7 +260,11 @@ def answers(server: NodesServer) -> bool:
 
 def test_the_data_link_is_lost_in_a_request(vllm: dict[str, Any], rig: Rig, tmp_path: Path) -> None:
     """Hangs with /health 200 until vLLM's own time limit for a step; then the head goes, and we end rank 1."""
-    with served(vllm, tmp_path) as server, ThreadPoolExecutor(1) as client:
+    impatient = {**vllm["server_env"], "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": str(HANG_S)}
+    with (
+        served({**vllm, "server_env": impatient}, tmp_path) as server,
+        ThreadPoolExecutor(1) as client,
+    ):
         answer = client.submit(ask, server, 400)
         time.sleep(0.5)
         rig.cut("data", rig.worker)
@@ -280,7 +283,7 @@ def test_the_data_link_is_lost_in_a_request(vllm: dict[str, Any], rig: Rig, tmp_
 def test_power_off_in_mid_run_then_resume(vllm: dict[str, Any], rig: Rig, tmp_path: Path) -> None:
     """The node takes its log away, but not our mirror; nothing is launched beside what cannot be seen to have ended."""
     data = tmp_path / "data"
-    changes = {**vllm, "workload": {"max_tokens": 200}, "server_request_timeout_s": 15, "server_release_timeout_s": 3}
+    changes = {**vllm, "workload": {"max_tokens": 200}, "server_request_timeout_s": 40, "server_release_timeout_s": 3}
     spec = write_spec(tmp_path / "specs", depths=(1,), **changes)
     with once_measuring(data, lambda: rig.power_off(rig.worker), timeout_s=400):
         assert sweep(spec, data).exit_code == 3
