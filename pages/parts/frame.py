@@ -15,6 +15,7 @@ from backend.errors import StoreError
 from backend.store import paths
 from pages.parts import host, link, reader, terms
 from pages.parts.menu import MENU
+from pages.parts.once import once
 from pages.parts.reader import Snapshot
 
 FIRST_STEPS = """
@@ -127,19 +128,24 @@ def source_badge(sweep: pd.Series) -> None:
 
 def choose_cell(view: View) -> str | None:
     """The cell in the link; a choice is shown only where there are several. None where the sweep has no figures."""
-    rows = view.snapshot.of_sweep("run_cells", view.name)
-    cells = view.snapshot.of_sweep("cells", view.name)
-    cells = cells[cells["cell_id"].isin(set(rows["cell_id"]))].sort_values(
-        ["concurrency", "context_tokens", "workload"], na_position="first"
-    )
-    if cells.empty:
+    names = once(view.snapshot, "cell names", view.name, build=lambda: _measured_cells(view))
+    if not names:
         return None
-    names = terms.cell_names(cells)
     if len(names) == 1:
         cell_id, name = next(iter(names.items()))
         st.caption(f"Cell: {name}")
         return cell_id
     return link.one("cell", "Cell", list(names), next(iter(names)), words=names.__getitem__)
+
+
+def _measured_cells(view: View) -> dict[str, str]:
+    """The cells that have figures, concurrency 1 and short context first, and their names."""
+    rows = view.snapshot.of_sweep("run_cells", view.name)
+    cells = view.snapshot.of_sweep("cells", view.name)
+    cells = cells[cells["cell_id"].isin(set(rows["cell_id"]))].sort_values(
+        ["concurrency", "context_tokens", "workload"], na_position="first"
+    )
+    return {} if cells.empty else terms.cell_names(cells)
 
 
 def no_figures(view: View) -> None:
