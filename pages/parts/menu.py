@@ -33,7 +33,7 @@ MENU = (
     Page("compare", "Compare K", ("metric", "with", "k", "cells", "cell", "base")),
     Page("acceptance", "Acceptance", ("cell", "rate", "k", "length", "against", "position")),
     Page("cycle", "Cycle fit", ("cell", "window", "plan", "to_t_draft", "to_tok_s", "to_loss", "scatter")),
-    Page("proposer", "Proposer timing", ("cell", "stage", "part")),
+    Page("proposer", "Proposer timing", ("cell", "stage", "part"), chart=False),  # only where it was timed
     Page("power", "Power", ("cell", "run"), chart=False),  # a chart only where a sensor was read or reported
     Page("whatif", "What if", ("cell", "drafter", "freed", "t_draft", "hop", "position", "scale", "tokens")),
     Page("runs", "Runs", ("run", "depth", "ended", "cell")),
