@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from backend.errors import StoreError
+from backend.records import StageTimes
 from backend.store import queries
 from backend.store.database import EstimateRow, Store, rebuild
 from backend.store.lines import to_line
@@ -155,3 +157,29 @@ def test_estimates_are_replaced_whole_and_never_outlive_their_data(tmp_path: Pat
         store.replace_estimates(SWEEP, [estimate("b", 2.0)])
     with open_store(tmp_path, code_version="v2") as store:
         assert store.stale_sweeps() == [SWEEP]
+
+
+def test_stages_taken_in_again_replace_what_was_there(tmp_path: Path) -> None:
+    """Table stage_time has no primary key: a request's stages go before they come again, rank by rank."""
+    times = StageTimes(
+        "s:a",
+        CELL,
+        "s:a:q",
+        0,
+        0,
+        "perf_counter",
+        False,
+        0,
+        ("verify_forward",),
+        (-1,),
+        ((1000.0,), (None,), (3000.0,)),
+    )
+    other = replace(times, rank=1)
+    with open_store(tmp_path) as store:
+        fill(store, *EVERY_ROW, times, other)
+        assert len(dump(store)["stage_time"]) == 4
+        with store.run_journal(SWEEP, "s:a") as journal:
+            journal.append(replace(times, durations_us=((500.0,),)), other)
+        store.ingest()
+        again = dump(store)["stage_time"]
+    assert sorted((row[3], row[5], row[8]) for row in again) == [(0, 0, 0.0005), (1, 0, 0.001), (1, 2, 0.003)]
