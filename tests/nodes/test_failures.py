@@ -19,6 +19,8 @@ from tests.nodes.events import SLOWLY, codes, kill, nothing_is_left, once_measur
 from tests.nodes.rig import Rig
 from tests.sweep.harness import failures, findings, runs, sweep
 
+# Each waits for things to happen on two hosts: minutes in all, and a busy machine stretches them. `make test-nodes`.
+pytestmark = pytest.mark.nodes
 Write = Callable[..., Path]
 
 

@@ -140,7 +140,7 @@ def test_an_excluded_run_is_repeated_in_its_block(
 ) -> None:
     """K-blind evidence takes a run out: its rows stay, marked with the reason, and the depth is measured again."""
 
-    def once(run: Run, _kept: object) -> list[Finding]:
+    def once(run: Run, *_kept: object) -> list[Finding]:
         code = "foreign-requests" if run.attempt == 1 else "slow-client"
         return [Finding(run.sweep, run.run_id, "", code, "error", 5.0, "requests", "worked for others", "repeat")]
 
