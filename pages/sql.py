@@ -45,7 +45,7 @@ if st.session_state.get("sql-shown") != asked_for:  # else what is typed but not
     st.session_state["sql-shown"] = st.session_state["sql-text"] = asked_for
 with st.form("sql-form", border=False):
     st.text_area("Query", key="sql-text", height=170, max_chars=sql_guard.MOST_CHARACTERS)
-    st.form_submit_button("Run", type="primary", on_click=lambda: to_link(st.session_state["sql-text"]))
+    st.form_submit_button("Run", on_click=lambda: to_link(st.session_state["sql-text"]))
 
 with st.expander("Tables, views and what their columns mean"):
     tables = snapshot.tables().set_index("name")
