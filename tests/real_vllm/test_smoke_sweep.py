@@ -53,7 +53,9 @@ def test_the_proposer_is_timed_in_every_sweep(smoke: SmokeSweep) -> None:
 def test_measure_knows_no_probe(smoke: SmokeSweep) -> None:
     requests = queries.requests(queries.connect(smoke.snapshot), "smoke", phase=None)
     by_phase = requests.groupby("phase")["probe_on"]
-    assert by_phase.count().to_dict() == {"instrument": 3 * 16, "measure": 0, "warmup": 0}
+    counts = by_phase.count().to_dict()
+    assert counts.pop("instrument") == 3 * 16
+    assert set(counts.values()) == {0}
     assert requests.loc[requests["phase"] == "instrument", "probe_on"].mean() == 0.5
 
 
