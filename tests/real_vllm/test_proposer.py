@@ -28,11 +28,11 @@ def dflash(tmp_path_factory: pytest.TempPathFactory) -> Timed:
 
 
 def test_an_autoregressive_drafter_costs_linearly_more(autoregressive: Timed) -> None:
-    """Within 15% of the line through K=1, 4, 7, and more than twice as much at 7 as at 1."""
+    """Medians of steps within 25% of the line through K=1, 4, 7, and more than twice as much at 7 as at 1."""
     depths = np.array([1.0, 4.0, 7.0])
     times = np.array([autoregressive.median_ms(k, "draft") for k in (1, 4, 7)])
     line = np.polyval(np.polyfit(depths, times, 1), depths)
-    assert np.abs(times / line - 1).max() < 0.15, times
+    assert np.abs(times / line - 1).max() < 0.25, times
     assert times[2] / times[0] > 2.3, times
 
 
