@@ -65,6 +65,7 @@ def step_quantiles(con: Connection, sweep: str, cell_id: str, groups: dict[str, 
         FROM step GROUP BY k, part ORDER BY k, part""",
         {
             "sweep": sweep,
+            "role": "arm",
             "cell": cell_id,
             "parts": [part for part, _ in parts],
             "stages": [stage for _, stage in parts],
