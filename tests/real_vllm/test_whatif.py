@@ -20,7 +20,8 @@ from .conftest import spec_on
 from .proposers import INSIDE, ONE_PROCESS
 from .test_spin import EXTENSION, ONE_THREAD
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+# long: not yet seen to pass; ask for it with -m "long and vllm" on a quiet machine.
+pytestmark = [pytest.mark.vllm, pytest.mark.long, pytest.mark.timeout(900)]
 PORT, DEPTHS, BLOCKS, SPIN_MS = 18957, (1, 3), 4, 5.0
 BRAKES = {"normal": (0.0, 0.0), "drafter": (SPIN_MS, 0.0), "target": (0.0, SPIN_MS)}  # ms in drafter, in target
 WITHIN_PERCENT = 6.0
