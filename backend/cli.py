@@ -60,10 +60,11 @@ def check(spec_path: Path, nodes: bool, data_dir: Path | None) -> None:
     preflight.check(spec)
     runs = plan(spec)
     hours = preflight.predicted_hours(spec)
-    arms = sum(run.role == "arm" for run in runs)
+    arms, anchors, eager = (sum(run.role == role for run in runs) for role in ("arm", "anchor", "diagnostic"))
     click.echo(
         f"{spec_path}: ok. {spec.name}: K = {', '.join(map(str, spec.depths))}; {arms} runs in {spec.blocks} block(s)"
-        f"{f' and {len(runs) - arms} K=0 anchors' if len(runs) > arms else ''}; {len(spec.cells())} cell(s) a run; "
+        f"{f' and {anchors} K=0 anchors' if anchors else ''}{f' and {eager} diagnostic runs' if eager else ''}; "
+        f"{len(spec.cells())} cell(s) a run; "
         f"about {hours:.1f} h ({hours * 60:.0f} min) by the spec's [expect]"
     )
     for note in preflight.notes(spec):

@@ -6,13 +6,15 @@ Source: study.md, "What was recomputed". Units: ms. Repeats shrink scatter, neve
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
 from backend.analysis.estimate import LEVEL, Estimate, t_quantile
+
+LIMIT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,8 @@ def runs_needed(
     interval: bool,
     with_k0: bool = False,
     level: float = LEVEL,
-    limit: int = 1_000_000,
 ) -> int | None:
-    """Smallest number of runs a K for which t_draft is known to +/- half_width_ms; None above `limit`.
+    """Smallest number of runs a K for which t_draft is known to +/- half_width_ms; None above LIMIT.
 
     interval False: half_width is ONE standard error. True: half the `level` interval, Student t with the df that so
     many runs leave (n m - 2; with the K=0 term n (m+1) - 3, m depths above 0).
@@ -89,10 +90,15 @@ def runs_needed(
             return False
         return (t_quantile(level, df) if interval else 1.0) * one / math.sqrt(n) <= half_width_ms
 
+    return smallest(enough)
+
+
+def smallest(enough: Callable[[int], bool]) -> int | None:
+    """The smallest n >= 1 that is enough, where more never is less; None above LIMIT."""
     low, high = 0, 1
     while not enough(high):
         low, high = high, 2 * high
-        if high > limit:
+        if high > LIMIT:
             return None
     while high - low > 1:
         middle = (low + high) // 2

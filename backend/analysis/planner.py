@@ -21,14 +21,13 @@ import pandas as pd
 from backend.analysis.compare import blocks_needed
 from backend.analysis.estimate import LEVEL, Estimate, chi_square_sd, missing, point, t_interval, t_quantile
 from backend.analysis.layout import fit_layout
-from backend.analysis.plan import runs_needed
+from backend.analysis.plan import LIMIT, runs_needed, smallest
 from backend.analysis.selection import arms, block_codes, numbers
 from backend.analysis.variance import Components, Scatter, components, of_cycles, pure_error
 from backend.errors import Refused
 
 Quantity = Literal["t_draft", "loss", "tok_s"]
 UNITS: dict[Quantity, str] = {"t_draft": "ms", "loss": "%", "tok_s": "%"}
-LIMIT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,19 +197,6 @@ def _questions(
             replace(known, variance=(sd / 100) ** 2), level, target.half_width
         ),
     }, None
-
-
-def smallest(enough: Callable[[int], bool]) -> int | None:
-    """The smallest n >= 1 that is enough, where more never is less; None above LIMIT."""
-    low, high = 0, 1
-    while not enough(high):
-        low, high = high, 2 * high
-        if high > LIMIT:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
 
 
 def _blocks_now(rows: pd.DataFrame) -> int:

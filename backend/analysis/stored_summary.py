@@ -13,17 +13,8 @@ import pandas as pd
 
 from backend.analysis.estimate import Estimate
 from backend.analysis.selection import arms, by_cell
-from backend.analysis.summary import KSummary, flags_of
+from backend.analysis.summary import FIGURES, KSummary, flags_of
 
-FIGURES = (
-    "decode_tok_s",
-    "tokens_per_step",
-    "acceptance_length",
-    "acceptance_rate",
-    "cycle_ms",
-    "power_w",
-    "tokens_per_joule",
-)
 SURVIVAL = "survival_"
 
 

@@ -29,6 +29,17 @@ from backend.analysis.stopping import run_log_mean, run_mean
 NO_PROMPTS = "the counts are not told per prompt"
 
 
+FIGURES = (
+    "decode_tok_s",
+    "tokens_per_step",
+    "acceptance_length",
+    "acceptance_rate",
+    "cycle_ms",
+    "power_w",
+    "tokens_per_joule",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class KSummary:
     """One depth of one cell. `acceptance[i]`: survival at position i, so acceptance_length = 1 + their sum."""
@@ -59,18 +70,7 @@ class KSummary:
 
     def figures(self) -> dict[str, Estimate]:
         """The single figures by name."""
-        return {
-            name: getattr(self, name)
-            for name in (
-                "decode_tok_s",
-                "tokens_per_step",
-                "acceptance_length",
-                "acceptance_rate",
-                "cycle_ms",
-                "power_w",
-                "tokens_per_joule",
-            )
-        }
+        return {name: getattr(self, name) for name in FIGURES}
 
 
 def summarise(
