@@ -17,6 +17,9 @@ Role = Literal["arm", "anchor", "diagnostic"]
 RunStatus = Literal["running", "done", "failed", "interrupted"]
 Phase = Literal["warmup", "measure", "instrument", "forced"]
 Severity = Literal["info", "warning", "error"]
+# Pseudo stages where the probe was on in every other step: a whole step, by whether its stages were recorded. The probe
+# has its own copy of the names, since it imports nothing of ours.
+STEP_TOTALS = ("step_unprobed", "step_probed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ class Request:
     request_index: int
     prompt_id: str
     category: str | None
-    probe_on: bool | None  # INSTRUMENT only: was the probe recording during this request
+    probe_on: bool | None  # INSTRUMENT only: was the probe recording; None: in every other step
     started_unix_s: float | None
     client_total_s: float | None
     clock: Literal["engine", "client"] | None

@@ -16,6 +16,7 @@ import pandas as pd
 from backend.analysis.estimate import Estimate, missing, student_t_mean
 from backend.analysis.selection import numbers
 from backend.analysis.stages import BY_POSITION, PARTS, Part, contains, part_of
+from backend.records import STEP_TOTALS
 
 NO_DRAFT = "K=0 drafts nothing"
 GAP_PCT = 5.0  # a gap above this share of the cycle wants timers of its own
@@ -25,8 +26,8 @@ GAP_PCT = 5.0  # a gap above this share of the cycle wants timers of its own
 class DepthTimes:
     """Direct times of one depth, ms a decode step. `residual_pct`: share of the engine clock's cycle in no stage.
 
-    `overhead_pct`: how much longer a cycle is with the probe on than off, same prompt and server. n counts runs, for
-    overhead pairs of a run and a prompt.
+    `overhead_pct`: how much longer a cycle is with the probe on than off, same prompt and server, see `overhead_pct`. n
+    counts runs, for overhead pairs of a run and a prompt.
     """
 
     k: int
@@ -126,7 +127,7 @@ def depth_times(requests: pd.DataFrame, stages: pd.DataFrame) -> list[DepthTimes
     if runs.empty:
         return []
     runs["residual_pct"] = 100 * (1 - runs[list(PARTS)].sum(axis=1, min_count=1) / runs["cycle_ms"])
-    ratios = overhead_pct(requests)
+    ratios, compared = overhead_pct(requests, stages)
     found = []
     for k, rows in _groups(runs, "k"):
         times = {part: student_t_mean(rows[part], "ms") for part in PARTS}
@@ -146,24 +147,37 @@ def depth_times(requests: pd.DataFrame, stages: pd.DataFrame) -> list[DepthTimes
                     ratios.loc[ratios["k"] == k, "overhead_pct"],
                     "%",
                     what="pair",
-                    method="paired on/off ratio, Student t over pairs of a run and a prompt",
+                    method=f"paired on/off ratio of {compared}, Student t over pairs of a run and a prompt",
                 ),
             )
         )
     return found
 
 
-def overhead_pct(requests: pd.DataFrame) -> pd.DataFrame:
-    """A row a run and prompt: k, overhead_pct = 100 (cycle with the probe on / off - 1), geometric means of repeats.
+def overhead_pct(requests: pd.DataFrame, stages: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """A row a run and prompt: k, overhead_pct = 100 (cycle with the probe on / off - 1); and what was compared.
 
-    On, off, off, on: a drift that is linear in time cancels.
+    Steps where the probe was on in every other one: on, off, off, on within 100 ms, so that what the machine does to
+    one kind it does to the other. In both kinds four of some sixty spans are recorded, and a function that is not
+    recorded is called through its wrapper (a tenth of a microsecond), so the ratio leaves that out. Else (sweeps of
+    earlier versions) whole requests on, off, off, on: a drift that is linear in time cancels, and nothing is left out,
+    but requests lie seconds apart. Geometric means of repeats.
     """
-    cycles = requests.assign(log_cycle=np.log(requests["decode_s"].astype(float) / requests["steps"].astype(float)))
-    means = cycles.pivot_table(index=["k", "run_id", "prompt_id"], columns="probe_on", values="log_cycle")
+    steps = stages[stages["stage"].isin(STEP_TOTALS)]
+    if not steps.empty:
+        steps = steps.assign(
+            log_cycle=np.log(steps["total_s"] / steps["ran_steps"]), on=steps["stage"] == STEP_TOTALS[1]
+        )
+        frame = steps.merge(requests[["request_id", "prompt_id"]], on="request_id")
+    else:
+        cycle_s = requests["decode_s"].astype(float) / requests["steps"].astype(float)
+        frame = requests.assign(log_cycle=np.log(cycle_s), on=requests["probe_on"]).dropna(subset=["on"])
+    means = frame.pivot_table(index=["k", "run_id", "prompt_id"], columns="on", values="log_cycle")
+    compared = "requests" if steps.empty else "steps"
     if True not in means or False not in means:
-        return pd.DataFrame({"k": [], "overhead_pct": []})
+        return pd.DataFrame({"k": [], "overhead_pct": []}), compared
     ratio = means.assign(overhead_pct=100 * np.expm1(means[True] - means[False])).dropna(subset=["overhead_pct"])
-    return pd.DataFrame(ratio.reset_index()[["k", "overhead_pct"]])
+    return pd.DataFrame(ratio.reset_index()[["k", "overhead_pct"]]), compared
 
 
 def stage_shares(requests: pd.DataFrame, stages: pd.DataFrame) -> list[StageShare]:

@@ -1,7 +1,9 @@
-"""INSTRUMENT: some prompts of a cell asked again, each four times, with the probe on, off, off, on.
+"""INSTRUMENT: some prompts of a cell asked again with the probe on, off, off, on, then twice on in every other step.
 
-Same server, same prompt, and an order in which a linear drift cancels: the paired on/off ratio is the probe's overhead,
-and the stage times come from the requests that had it on. Nothing here counts as throughput. The probe is driven over
+Same server, same prompt, and orders in which a linear drift cancels. The stage times come from the requests that had
+the probe on; its overhead is the ratio of the steps of the last two, which lie milliseconds apart, since requests lie
+seconds apart and a shared machine changes by more than the overhead from one to the next. Nothing here counts as
+throughput. The probe is driven over
 vLLM's /collective_rpc, which every rank answers; without it the run is kept, and a finding says why it has no times.
 """
 
@@ -15,9 +17,14 @@ from backend.measure.cell import Bench
 from backend.measure.counters import scrape
 from backend.measure.observe import Slot
 from backend.measure.workload import Prompt, ordered
-from backend.records import Cell, Finding, Request, StageTimes
+from backend.records import STEP_TOTALS, Cell, Finding, Request, StageTimes
 
-ARMS = ((True, False, False, True), (False, True, True, False))  # alternating, so that no arm always comes first
+# What a prompt's requests ask of the probe; the order changes from prompt to prompt, so that no arm always comes first.
+ARMS = (
+    ("on", "off", "off", "on", "alternate", "alternate"),
+    ("alternate", "alternate", "off", "on", "on", "off"),
+)
+PROBE_ON = {"on": True, "off": False, "alternate": None}
 VERIFY = "verify_forward"  # every engine step that decodes or prefills has it
 
 
@@ -38,16 +45,16 @@ def instrument(bench: Bench, cell: Cell, ids: dict[str, list[int]], seed: int) -
     chosen = ordered(_spread(bench.prompts, count), 1, seed)
     index = 0
     for turn, prompt in enumerate(chosen):
-        for probe_on in ARMS[turn % 2]:
-            slot = Slot(bench.run_id, cell.cell_id, "instrument", index, probe_on=probe_on)
-            _rpc(bench, "probe_begin", probe_on)  # off asks too: both arms meet an engine that was just spoken to
+        for arm in ARMS[turn % 2]:
+            slot = Slot(bench.run_id, cell.cell_id, "instrument", index, probe_on=PROBE_ON[arm])
+            _rpc(bench, "probe_begin", arm)  # off asks too: all arms meet an engine that was just spoken to
             page = scrape(bench.client.http) if bench.pages_between else None
             record, _ = bench.ask(slot, prompt, ids.get(prompt.prompt_id), page)
             ends = _rpc(bench, "probe_end")
-            if probe_on:
+            if arm != "off":
                 bench.sink([_stage_times(record, end, _rows(bench, ends, rank)) for rank, end in enumerate(ends)])
             index += 1
-            bench.tick("instrument", index, 4 * len(chosen))
+            bench.tick("instrument", index, len(ARMS[0]) * len(chosen))
 
 
 def _spread(prompts: tuple[Prompt, ...], count: int) -> tuple[Prompt, ...]:
@@ -68,7 +75,7 @@ def _rpc(bench: Bench, method: str, *arguments: Any) -> list[dict[str, Any]]:
 
 def _missing_hooks(bench: Bench) -> tuple[str, ...]:
     """Hooks that this vLLM does not have, over all ranks; the probe is off again afterwards."""
-    answers = _rpc(bench, "probe_begin", True)
+    answers = _rpc(bench, "probe_begin", "on")
     _rpc(bench, "probe_end")
     return tuple(sorted({name for answer in answers for name in answer["missing"]}))
 
@@ -85,11 +92,18 @@ def _rows(bench: Bench, ends: list[dict[str, Any]], rank: int) -> list[list[floa
 
 
 def _stage_times(request: Request, end: dict[str, Any], rows: Sequence[list[float | None]]) -> StageTimes:
-    """Decode steps become 1, 2, ...: the request's last `steps` engine steps that ran the target."""
+    """Decode steps become 1, 2, ...: the request's last `steps` engine steps that ran the target.
+
+    Where the probe was on in every other step only their totals are kept: a request's stages are of all its steps.
+    """
     columns = [(str(stage), int(position)) for stage, position in end["columns"]]
     verify = [place for place, (stage, _) in enumerate(columns) if stage == VERIFY]
     while rows and not any(rows[-1][place] for place in verify):
         rows = rows[:-1]  # the engine's last look at a finished request runs no model
+    totals = [place for place, (stage, _) in enumerate(columns) if stage in STEP_TOTALS]
+    if totals:
+        columns = [columns[place] for place in totals]
+        rows = [[row[place] for place in totals] for row in rows]
     steps = request.steps if request.steps is not None else max(len(rows) - 1, 0)
     return StageTimes(
         run_id=request.run_id,

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from backend.records import Role
+from backend.records import STEP_TOTALS, Role
 from backend.store.connection import Connection, frame
 
 _ARMS = "r.sweep = $sweep AND r.role = $role AND r.status = 'done' AND r.valid"
 
 
 def timed_requests(con: Connection, sweep: str, role: Role = "arm") -> pd.DataFrame:
-    """A row an INSTRUMENT request, probe on or off: k, block, run_id, cell_id, request_id, prompt_id, probe_on,
-    decode_s, steps.
+    """A row an INSTRUMENT request: k, block, run_id, cell_id, request_id, prompt_id, probe_on (NULL: in every other
+    step), decode_s, steps.
     """
     return frame(
         con,
@@ -83,7 +83,8 @@ def rank_waits(con: Connection, sweep: str, role: Role = "arm") -> pd.DataFrame:
         f"""WITH step AS (
           SELECT t.run_id, t.cell_id, t.request_id, t.step_index, t.rank,
             coalesce(sum(t.duration_s) FILTER (ends_with(t.stage, 'collective')), 0) AS collective_s
-          FROM stage_time t JOIN run r USING (run_id) WHERE {_ARMS} AND t.step_index >= 1 GROUP BY ALL),
+          FROM stage_time t JOIN run r USING (run_id)
+          WHERE {_ARMS} AND t.step_index >= 1 AND NOT list_contains($totals, t.stage) GROUP BY ALL),
         over_ranks AS (
           SELECT *, collective_s - min(collective_s) OVER (PARTITION BY request_id, step_index) AS wait_s,
             count(*) OVER (PARTITION BY request_id, step_index) AS ranks
@@ -92,5 +93,5 @@ def rank_waits(con: Connection, sweep: str, role: Role = "arm") -> pd.DataFrame:
           count(*) AS steps
         FROM over_ranks s JOIN run r USING (run_id)
         WHERE s.ranks > 1 GROUP BY ALL ORDER BY r.k, s.run_id, s.rank""",
-        {"sweep": sweep, "role": role},
+        {"sweep": sweep, "role": role, "totals": list(STEP_TOTALS)},
     )

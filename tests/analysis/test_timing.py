@@ -110,14 +110,48 @@ def test_overhead_is_the_paired_ratio(overhead: float) -> None:
 
 
 def test_a_linear_drift_cancels_in_on_off_off_on() -> None:
-    requests, _ = sweep(overhead=0.0)
+    requests, stages = sweep(overhead=0.0)
     drifting = requests.assign(decode_s=requests["decode_s"] * np.exp(0.02 * (np.arange(len(requests)) % 4)))
-    assert overhead_pct(drifting)["overhead_pct"].abs().max() < 1e-9
+    ratios, compared = overhead_pct(drifting, stages)
+    assert compared == "requests"
+    assert ratios["overhead_pct"].abs().max() < 1e-9
 
 
 def test_overhead_needs_both_arms() -> None:
-    requests, _ = sweep()
-    assert overhead_pct(requests[requests["probe_on"]]).empty
+    requests, stages = sweep()
+    assert overhead_pct(requests[requests["probe_on"]], stages)[0].empty
+
+
+def alternating(requests: pd.DataFrame, overhead: float, seed: int = 1) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A request more for each prompt and run, as noisy as whole requests are on a shared machine; its steps are not."""
+    rng = np.random.default_rng(seed)
+    added = requests[requests["probe_on"]].drop_duplicates(["run_id", "prompt_id"]).reset_index(drop=True)
+    added = added.assign(probe_on=None, request_id=added["request_id"] + "alternate")
+    added["decode_s"] *= np.exp(rng.normal(0, 0.1, len(added)))
+    step_s = added["decode_s"] / added["steps"]
+    kinds = []
+    for name, ran, factor in (("step_unprobed", STEPS // 2, 1.0), ("step_probed", STEPS - STEPS // 2, 1 + overhead)):
+        totals = {"stage": name, "position": -1, "rank": 0, "source": "perf_counter", "ran_steps": ran}
+        kinds.append(added.assign(**totals, total_s=ran * step_s * factor))
+    return added, pd.concat(kinds).drop(columns="prompt_id")
+
+
+@pytest.mark.parametrize("overhead", [0.0, 0.01, 0.05])
+def test_overhead_from_steps_does_not_see_what_slows_whole_requests(overhead: float) -> None:
+    requests, stages = sweep(overhead=overhead, block_factor=0.0)
+    before = depth_times(requests, stages)
+    added, totals = alternating(requests, overhead)
+    noisy = requests.assign(
+        decode_s=requests["decode_s"] * np.exp(np.random.default_rng(2).normal(0, 0.1, len(requests)))
+    )
+    for row in depth_times(pd.concat([noisy, added]), pd.concat([stages, totals])):
+        assert row.overhead_pct.value == pytest.approx(100 * overhead, abs=1e-9)
+        assert row.overhead_pct.n == 3 * 2
+        assert "of steps" in row.overhead_pct.method
+    # The stages and the books are of the requests that were recorded whole.
+    after = depth_times(pd.concat([requests, added]), pd.concat([stages, totals]))
+    for old, new in zip(before, after, strict=True):
+        assert (new.t_draft_ms, new.t_host_ms, new.residual_pct) == (old.t_draft_ms, old.t_host_ms, old.residual_pct)
 
 
 def test_one_run_has_values_and_no_interval() -> None:

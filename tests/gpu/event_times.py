@@ -91,7 +91,7 @@ class Worker(StageProbe):
 
 def event_times_ms(worker: Worker, steps: int) -> dict[str, list[float]]:
     """What the probe says of each step, by stage."""
-    worker.probe_begin(True)
+    worker.probe_begin("on")
     for _ in range(steps):
         worker.step()
     end = worker.probe_end()
@@ -145,7 +145,7 @@ def main() -> int:
     for _ in range(10):
         times = {True: 0.0, False: 0.0}
         for wanted in (True, False, False, True):
-            worker.probe_begin(wanted)
+            worker.probe_begin("on" if wanted else "off")
             times[wanted] += steps_s(worker, 200)
             worker.probe_end()
         ratios.append(times[True] / times[False])

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from backend.probe.sounding_probe import stages
+from backend.probe.sounding_probe import hooks, stages
 from backend.probe.sounding_probe.stages import StageProbe
+from backend.records import STEP_TOTALS
 
 
 class Clock:
@@ -118,7 +119,7 @@ def recorded(worker: Worker) -> list[dict[tuple[str, int], float]]:
 
 def test_stages_are_exclusive_leaves_with_their_positions(clock: Clock) -> None:
     worker = Worker(clock)
-    worker.probe_begin(True)
+    worker.probe_begin("on")
     worker.step()
     worker.step()
     first, second = recorded(worker)
@@ -137,7 +138,7 @@ def test_stages_are_exclusive_leaves_with_their_positions(clock: Clock) -> None:
 def test_time_in_no_hook_is_in_no_stage(clock: Clock) -> None:
     """The engine's own 4 ms a step are outside this worker: only a clock that runs outside can show them."""
     worker = Worker(clock)
-    worker.probe_begin(True)
+    worker.probe_begin("on")
     begin = clock.now
     for _ in range(5):
         worker.step()
@@ -152,7 +153,7 @@ def test_it_leaves_no_trace(clock: Clock) -> None:
     own: Any = worker.model_runner._sample
     worker.model_runner._sample = own  # type: ignore[method-assign]
     before = {name: dict(vars(thing)) for name, thing in things(worker).items()}
-    worker.probe_begin(True)
+    worker.probe_begin("on")
     assert vars(worker.model_runner) != before["runner"]
     worker.step()
     worker.probe_end()
@@ -167,15 +168,80 @@ def things(worker: Worker) -> dict[str, object]:
 def test_the_off_arm_wraps_nothing(clock: Clock) -> None:
     worker = Worker(clock)
     before = {name: dict(vars(thing)) for name, thing in things(worker).items()}
-    assert worker.probe_begin(False)["hooks"] == 0
+    assert worker.probe_begin("off")["hooks"] == 0
     assert {name: dict(vars(thing)) for name, thing in things(worker).items()} == before
     worker.step()
     assert recorded(worker) == []
 
 
+def test_alternate_records_steps_on_off_off_on(clock: Clock) -> None:
+    """A recorded step has all its stages, another only its total; the totals hold what runs outside every hook too."""
+    worker = Worker(clock)
+    worker.probe_begin("on")
+    worker.step()
+    (whole,) = recorded(worker)
+    worker.probe_begin("alternate")
+    for _ in range(9):
+        worker.step()
+    steps = recorded(worker)
+    assert ["prepare_inputs" in {stage for stage, _ in step} for step in steps] == [True, False, False, True] * 2 + [
+        True
+    ]
+    total_ms = sum(whole.values()) + 4.0
+    for step in steps[1:]:  # the first begins at its first mark
+        probed = step.pop(("step_probed", -1), None)
+        unprobed = step.pop(("step_unprobed", -1), None)
+        assert [probed, unprobed].count(None) == 1
+        assert (probed or unprobed) == pytest.approx(total_ms, abs=1e-3)
+        if probed:
+            assert step == pytest.approx(whole, abs=1e-3)
+        else:
+            assert set(step) == {("verify_forward", -1), ("runner_loop", -1)}
+
+
+def test_records_and_probe_name_the_totals_alike() -> None:
+    assert hooks.STEP_TOTALS == STEP_TOTALS
+
+
+def test_where_the_engine_core_ends_the_step_alternation_follows_it(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ends are hooked in one process: the arms change once a step, not twice, and the loop around stays whole."""
+
+    class Scheduler:
+        def update_from_output(self) -> None:
+            clock.spend(0.5)
+
+    class Core:
+        scheduler = Scheduler()
+
+        def _process_engine_step(self, worker: Worker) -> None:
+            worker.step()
+            self.scheduler.update_from_output()
+            clock.spend(1.0)
+
+    for name, kind in (("scheduler", Scheduler), ("core", Core)):
+        module = "vllm.v1.core.sched.scheduler" if name == "scheduler" else "vllm.v1.engine.core"
+        monkeypatch.setitem(
+            stages.sys.modules,
+            module,
+            SimpleNamespace(**{"Scheduler" if kind is Scheduler else "EngineCoreProc": kind}),
+        )
+    worker, core = Worker(clock), Core()
+    worker.probe_begin("alternate")
+    for _ in range(9):
+        core._process_engine_step(worker)
+    steps = recorded(worker)
+    kinds = ["on" if ("step_probed", -1) in step else "off" for step in steps[1:]]
+    assert kinds == ["off", "off", "on", "on", "off", "off", "on", "on"]
+    assert all(step["engine_loop", -1] >= 1.0 for step in steps[1:])
+    totals = [step.get(("step_probed", -1), step.get(("step_unprobed", -1))) for step in steps[1:]]
+    assert totals == pytest.approx([totals[0]] * 8, abs=1e-3)
+
+
 def test_an_exception_passes_and_the_tape_goes_on(clock: Clock) -> None:
     worker = Worker(clock)
-    worker.probe_begin(True)
+    worker.probe_begin("on")
     worker.model_runner.model.clock = None  # type: ignore[assignment]
     with pytest.raises(AttributeError):
         worker.step()
@@ -190,7 +256,7 @@ def test_a_missing_hook_is_named_and_its_time_goes_to_what_contains_it(
     monkeypatch.delattr(Runner, "_model_forward")
     monkeypatch.setattr(Runner, "execute_model", lambda self: self.model.forward())
     worker = Worker(clock)
-    assert "runner._model_forward" in worker.probe_begin(True)["missing"]
+    assert "runner._model_forward" in worker.probe_begin("on")["missing"]
     worker.step()
     (step,) = recorded(worker)
     assert ("verify_forward", -1) not in step
@@ -200,7 +266,7 @@ def test_a_missing_hook_is_named_and_its_time_goes_to_what_contains_it(
 def test_memory_is_bounded_and_truncation_is_said(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages, "MAX_MARKS", 100)
     worker = Worker(clock)
-    worker.probe_begin(True)
+    worker.probe_begin("on")
     for _ in range(50):
         worker.step()
     tape = worker._sounding.tape
@@ -210,7 +276,7 @@ def test_memory_is_bounded_and_truncation_is_said(clock: Clock, monkeypatch: pyt
 
 def test_another_thread_is_not_recorded(clock: Clock) -> None:
     worker = Worker(clock)
-    worker.probe_begin(True)
+    worker.probe_begin("on")
     thread = threading.Thread(target=worker.step)
     thread.start()
     thread.join()
@@ -221,7 +287,7 @@ def test_another_thread_is_not_recorded(clock: Clock) -> None:
 def test_rows_come_in_pages(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages, "PAGE_STEPS", 2)
     worker = Worker(clock)
-    worker.probe_begin(True)
+    worker.probe_begin("on")
     for _ in range(5):
         worker.step()
     assert worker.probe_end()["steps"] == 5

@@ -50,7 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, s
 
 def parts_ms(client: Client, model: str, prompt: str) -> dict[str, np.ndarray]:
     """Each part's time in every full decode step of one request, ms."""
-    client.collective_rpc("probe_begin", (True,))
+    client.collective_rpc("probe_begin", ("on",))
     client.ask("/v1/completions", {"model": model, "prompt": prompt, "max_tokens": 40, "temperature": 0})
     (end,) = client.collective_rpc("probe_end")
     (page,) = client.collective_rpc("probe_page", (0,))

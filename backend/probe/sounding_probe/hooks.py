@@ -28,6 +28,13 @@ class Hook:
         """Whether its absence means that vLLM changed, not merely that this server has no such part."""
         return self.owner in ("runner", "worker") or ":" in self.owner or self.attribute == "propose"
 
+    @property
+    def every_step(self) -> bool:
+        """Whether it is recorded in the unrecorded steps of mode "alternate" too: they end there, the loop contains
+        that end, and the target's forward tells a step from the engine's look at a finished request.
+        """
+        return self.attribute in STEP_ENDS or self.stage in ("engine_loop", "verify_forward")
+
 
 _CORE = "vllm.v1.engine.core:EngineCoreProc"
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
@@ -122,5 +129,7 @@ HOOKS = (
         "vllm/v1/worker/gpu/spec_decode/dspark/speculator.py:DSparkSpeculator",
     ),
 )
+# Pseudo stages of mode "alternate": a whole step, by whether its stages were recorded.
+STEP_TOTALS = ("step_unprobed", "step_probed")
 # Leaving one of these ends a step; the first that ran counts. Both lie next to where the engine stamps its outputs.
 STEP_ENDS = ("update_from_output", "sample_tokens")

@@ -8,6 +8,9 @@ A TAPE holds a mark whenever a hooked function is entered or left: the time, and
 time between two marks belongs to exactly one stage, so stages are exclusive leaves, and a container's own code is a
 stage of its own. What runs outside every hook belongs to none: the books against the engine's clock show how much.
 
+In mode "alternate" the tape records step on, off, off, on, ...: its two kinds of step lie so close together that what
+the machine does to one it does to the other, and their ratio is what recording costs.
+
 On CUDA a mark is an event on the current stream, read once at the end of a request, so that no step synchronises.
 Elsewhere it is time.perf_counter.
 """
@@ -22,7 +25,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from .hooks import HOOKS, STEP_ENDS, Hook
+from .hooks import HOOKS, STEP_ENDS, STEP_TOTALS, Hook
 
 MAX_MARKS = 1_000_000  # 16 bytes each: at most 16 MB a rank between two drains; recording then stops and says so
 MAX_EVENTS = 100_000  # CUDA events are objects of the driver as well
@@ -39,8 +42,11 @@ class Tape:
     Only the thread that made it records: vLLM's output threads call nothing that is hooked.
     """
 
-    def __init__(self, cuda: bool) -> None:
+    def __init__(self, cuda: bool, alternate: bool = False) -> None:
         self.cuda = cuda
+        self.alternate = alternate
+        self.recording = [True]  # one cell, so that a wrapper sees it change
+        self.recorded: tuple[list[bool], ...] = ([], [], [])  # by step end: whether the step that ended was recorded
         self.limit = MAX_EVENTS if cuda else MAX_MARKS
         self.names: list[str] = ["outside"]
         self.thread = threading.get_ident()
@@ -70,6 +76,13 @@ class Tape:
             self.names.append(stage)
         return self.names.index(stage)
 
+    def step_ended(self, end: int) -> None:
+        """Note whether the step was recorded, and in mode "alternate" whether the next one is: on, off, off, on."""
+        ended = self.recorded[end]
+        ended.append(self.recording[0])
+        if self.alternate and (end == 1 or not self.recorded[1]):  # the end that counts, see `table`
+            self.recording[0] = len(ended) % 4 in (0, 3)
+
     def intervals_us(self) -> list[float]:
         """Time from each mark to the next, microseconds. Synchronises once on CUDA."""
         pairs = zip(self.times, self.times[1:], strict=False)
@@ -82,15 +95,19 @@ class Tape:
         """Columns (stage, position) and a row per step, microseconds; None where a stage did not run in that step."""
         ends = [mark // END for mark in self.marks]
         end = next((number for number in (1, 2) if number in ends), 0)
-        columns: dict[int, int] = {}
+        totals = [self.code(name) * POSITIONS for name in STEP_TOTALS] if self.alternate else []
+        columns = {what: column for column, what in enumerate(totals)}
         steps: list[dict[int, float]] = [{}]
         for index, interval in enumerate([*self.intervals_us(), 0.0][: len(ends)]):
             if end and ends[index] == end:
                 steps.append({})
             what = self.marks[index] % END
-            if what != OUTSIDE and index < len(ends) - 1:
-                column = columns.setdefault(what, len(columns))
-                steps[-1][column] = steps[-1].get(column, 0.0) + interval
+            step = len(steps) - 1
+            probed = step < len(self.recorded[end]) and self.recorded[end][step]
+            for part in [what, totals[probed]] if totals else [what]:
+                if part != OUTSIDE and index < len(ends) - 1:
+                    column = columns.setdefault(part, len(columns))
+                    steps[-1][column] = steps[-1].get(column, 0.0) + interval
         # What follows the last end belongs to no step.
         rows = [[_rounded(step.get(column)) for column in range(len(columns))] for step in steps[:-1]]
         return [(self.names[what // POSITIONS], what % POSITIONS - 1) for what in columns], rows
@@ -126,18 +143,19 @@ class Wrappers:
         tape, original = self.tape, getattr(owner, hook.attribute)
         stage = tape.code(hook.stage)
         end = END * (STEP_ENDS.index(hook.attribute) + 1) if hook.attribute in STEP_ENDS else 0
-        what = self._what(hook, stage)
+        what, plain = self._what(hook, stage), stage * POSITIONS
         # A span costs microseconds of a step of milliseconds, so all it needs is at hand: no attribute is looked up.
         get_ident, thread, limit, now = threading.get_ident, tape.thread, tape.limit, tape.now
         stack, marks, times = tape.stack, tape.marks, tape.times
         push, pop, mark, at = stack.append, stack.pop, marks.append, times.append
+        recording = [True] if hook.every_step else tape.recording
 
         @functools.wraps(original)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            if get_ident() != thread or len(times) >= limit:
+            if not recording[0] or get_ident() != thread or len(times) >= limit:
                 tape.truncated |= len(times) >= limit
                 return original(*args, **kwargs)
-            runs = what()
+            runs = what() if what else plain
             push(runs)
             mark(runs)
             at(now())
@@ -147,13 +165,15 @@ class Wrappers:
                 pop()
                 mark(stack[-1] + end)
                 at(now())
+                if end:
+                    tape.step_ended(end // END)
 
         own = hook.attribute in vars(owner)
         self.installed.append((owner, hook.attribute, own, vars(owner).get(hook.attribute)))
         setattr(owner, hook.attribute, timed)
 
-    def _what(self, hook: Hook, stage: int) -> Callable[[], int]:
-        """What a call of this hook runs: stage and position, by what it is called in."""
+    def _what(self, hook: Hook, stage: int) -> Callable[[], int] | None:
+        """What a call of this hook runs, stage and position, by what it is called in; None: always the stage."""
         tape, calls, stack, plain = self.tape, self.tape.calls, self.tape.stack, stage * POSITIONS
 
         def by_position() -> int:
@@ -178,7 +198,7 @@ class Wrappers:
             return collective
         if hook.by_position:
             return by_position
-        return beginning if hook.stage == "draft_prepare" or hook.attribute == "propose" else lambda: plain
+        return beginning if hook.stage == "draft_prepare" or hook.attribute == "propose" else None
 
     def remove(self) -> None:
         """Put everything back as it was."""
@@ -213,13 +233,13 @@ def _owner(worker: Any, path: str) -> Any:
 class StageProbe:
     """Mixed into vLLM's Worker by --worker-extension-cls: `self` is the worker. Every answer is a JSON object."""
 
-    def probe_begin(self, wanted: bool = True) -> dict[str, Any]:
-        """Wrap the hooks and record from now on; with `wanted` false do nothing, so that both arms ask alike."""
+    def probe_begin(self, mode: str = "on") -> dict[str, Any]:
+        """Wrap the hooks and record from now on; "alternate": steps in turn; "off": nothing, but all ask alike."""
         self._end_recording()
         worker: Any = self
-        tape = Tape(worker.device.type == "cuda")
+        tape = Tape(worker.device.type == "cuda", alternate=mode == "alternate")
         self._sounding = Wrappers(tape)
-        if wanted:
+        if mode != "off":
             self._sounding.install(self)
         return {"rank": worker.rank, "missing": self._sounding.missing, "hooks": len(self._sounding.installed)}
 
