@@ -22,6 +22,7 @@ from backend import (
     preflight,
     publish,
 )
+from backend.cli_sweep import run_and_report
 from backend.engines import engine_for
 from backend.engines.base import Engine
 from backend.engines.nnodes import NnodesEngine
@@ -31,8 +32,6 @@ from backend.spec import SweepSpec
 from backend.spec_file import load, renamed
 from backend.store import paths
 from backend.store.database import Store
-from backend.sweep import run_sweep
-from backend.terminal import SweepMonitor
 
 DATA_OPTION = click.option(
     "--data",
@@ -85,21 +84,7 @@ def sweep(spec_path: Path, name: str | None, resume: bool, dry_run: bool, data_d
     if dry_run:
         _print_plan(spec)
         return
-    with (
-        Store(_data_dir(data_dir, spec), code_version=publish.code_version()) as store,
-        SweepMonitor() as monitor,
-    ):
-        outcome = run_sweep(
-            spec,
-            spec_path.read_text(encoding="utf-8"),
-            store,
-            resume=resume,
-            listener=monitor.listen,
-            say=lambda note: click.echo(f"note: {note}", err=True),
-        )
-    for run_id in outcome.missing:
-        click.echo(f"no valid result: {run_id} (its reason is in table failure and on page Runs)", err=True)
-    sys.exit(outcome.exit_code)
+    sys.exit(run_and_report(spec, spec_path.read_text(encoding="utf-8"), data_dir, resume=resume))
 
 
 def _print_plan(spec: SweepSpec) -> None:

@@ -9,19 +9,17 @@ from typing import Any
 import click
 import pandas as pd
 
-from backend import publish
 from backend.analysis.cycle_model import fit_cycle
 from backend.analysis.cycle_window import Window
 from backend.analysis.selection import by_cell
 from backend.analysis.timing_report import NOTHING, TimingReport, timing_report
 from backend.cli_read import print_json, read, reader
+from backend.cli_sweep import run_and_report
 from backend.records import Role
 from backend.spec import TIMED_PROMPTS, SweepSpec, Timing
 from backend.spec_file import load, renamed
-from backend.store import paths, queries, queries_timing
-from backend.store.database import Store
-from backend.sweep import run_sweep
-from backend.terminal import SweepMonitor, figure, say, show
+from backend.store import queries, queries_timing
+from backend.terminal import figure, say, show
 
 ROLES: tuple[Role, ...] = ("arm", "diagnostic")
 
@@ -120,17 +118,9 @@ def time_proposer(spec_path: Path, name: str | None, resume: bool, data_dir: Pat
     spec = SweepSpec.model_validate(
         {**spec.model_dump(), "timing": Timing(prompts=spec.timed_prompts or TIMED_PROMPTS, alone=True).model_dump()}
     )
-    directory = paths.data_directory(data_dir or spec.data_dir)
-    with Store(directory, code_version=publish.code_version()) as store, SweepMonitor() as monitor:
-        outcome = run_sweep(
-            spec,
-            spec_path.read_text(encoding="utf-8"),
-            store,
-            resume=resume,
-            listener=monitor.listen,
-            say=lambda note: click.echo(f"note: {note}", err=True),
-        )
-    sys.exit(outcome.exit_code)
+    note = f"# run by time-proposer: timing.prompts = {spec.timed_prompts}, timing.alone = true\n"
+    text = note + spec_path.read_text(encoding="utf-8")
+    sys.exit(run_and_report(spec, text, data_dir, resume=resume))
 
 
 COMMANDS = (timing, time_proposer)

@@ -12,6 +12,8 @@ from typing import Any
 
 from backend.engines.process import port_in_use
 from backend.errors import Refused, SpecError
+from backend.measure.forced import ASKED_TOKENS
+from backend.measure.instrument import REQUESTS_A_PROMPT
 from backend.measure.workload import read_prompts
 from backend.schedule import plan
 from backend.spec import SweepSpec
@@ -109,9 +111,14 @@ def predicted_hours(spec: SweepSpec) -> float:
     """Rough duration from the spec's `expect` figures: starts, settle times and every request's tokens."""
     prompts = len(read_prompts(spec.workload.prompts))
     work = spec.workload
-    tokens_per_cell = work.max_tokens * (work.warmup_requests + prompts * work.repeats)
+    measured = 0 if spec.timing.alone else prompts * work.repeats
+    timed = REQUESTS_A_PROMPT * min(spec.timed_prompts, prompts)
     per_run_s = spec.expect.server_start_s + spec.server.settle_s
-    per_run_s += sum(tokens_per_cell / (spec.expect.decode_tok_s * cell.concurrency) for cell in spec.cells())
+    for cell in spec.cells():
+        alone = timed if cell.concurrency == 1 else 0
+        tokens = work.max_tokens * ((work.warmup_requests + measured) / cell.concurrency + alone)
+        tokens += ASKED_TOKENS * spec.forced.starts * prompts
+        per_run_s += tokens / spec.expect.decode_tok_s
     return per_run_s * len(plan(spec)) / 3600
 
 

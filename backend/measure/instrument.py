@@ -24,6 +24,7 @@ ARMS = (
     ("on", "off", "off", "on", "alternate", "alternate"),
     ("alternate", "alternate", "off", "on", "on", "off"),
 )
+REQUESTS_A_PROMPT = len(ARMS[0])
 PROBE_ON = {"on": True, "off": False, "alternate": None}
 VERIFY = "verify_forward"  # every engine step that decodes or prefills has it
 
@@ -54,7 +55,7 @@ def instrument(bench: Bench, cell: Cell, ids: dict[str, list[int]], seed: int) -
             if arm != "off":
                 bench.sink([_stage_times(record, end, _rows(bench, ends, rank)) for rank, end in enumerate(ends)])
             index += 1
-            bench.tick("instrument", index, len(ARMS[0]) * len(chosen))
+            bench.tick("instrument", index, REQUESTS_A_PROMPT * len(chosen))
 
 
 def _spread(prompts: tuple[Prompt, ...], count: int) -> tuple[Prompt, ...]:
