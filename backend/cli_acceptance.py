@@ -21,7 +21,7 @@ NO_STEPS = "what each step drafted and accepted is not stored (reported figures,
 
 @click.command("acceptance")
 @reader
-@click.option("--against", type=int, metavar="K", help="Also compare every depth with this one on equal starts.")
+@click.option("--against", type=int, metavar="K", help="Compare every depth with this one on equal starts instead.")
 def acceptance_rates(sweep: str, as_json: bool, db: Path | None, against: int | None) -> None:
     """Survival, conditional and per-drafted rates of SWEEP by draft position, with intervals over prompts.
 
@@ -43,14 +43,11 @@ def acceptance_rates(sweep: str, as_json: bool, db: Path | None, against: int | 
             **({} if against is None else {"depth_effect_reason": None if any(effects.values()) else NO_STEPS}),
         )
         return
-    if not any(depth.positions for depth in depths):
-        _reported_table(frames)
-    for cell_id in dict.fromkeys(depth.cell_id for depth in depths):
-        _acceptance_table(frames.title(cell_id), [depth for depth in depths if depth.cell_id == cell_id])
-    for report in gains:
-        for words in report.words:
+    if against is None:
+        _print_rates(frames, depths)
+        for words in (words for report in gains for words in report.words):
             say(words)
-    if against is not None and not any(effects.values()):
+    elif not any(effects.values()):
         say(f"Depths cannot be compared on equal starts: {NO_STEPS}.")
     for found in effects.values():
         for cell_id in dict.fromkeys(effect.cell_id for effect in found):
@@ -107,6 +104,13 @@ def _effect_table(title: str, effects: list[DepthEffect]) -> None:
             *effect_words(effects),
         ],
     )
+
+
+def _print_rates(frames: Frames, depths: list[DepthAcceptance]) -> None:
+    if not any(depth.positions for depth in depths):
+        _reported_table(frames)
+    for cell_id in dict.fromkeys(depth.cell_id for depth in depths):
+        _acceptance_table(frames.title(cell_id), [depth for depth in depths if depth.cell_id == cell_id])
 
 
 def _acceptance_table(title: str, depths: list[DepthAcceptance]) -> None:

@@ -77,6 +77,38 @@ def test_the_two_clocks_agree_per_request_at_the_best_depth(requests: pd.DataFra
     assert (excess_s <= bound_s).mean() >= 0.95
 
 
+@pytest.fixture(scope="module")
+def timed() -> dict:
+    (cell,) = ask("timing", NAME)["cells"]
+    return cell
+
+
+def test_the_books_of_every_depth_close_and_the_timers_cost_little(timed: dict) -> None:
+    """Residual below 3% and overhead below 3% by the outer bounds of their intervals, not by their values."""
+    assert [row["k"] for row in timed["by_k"]] == list(range(8))
+    for row in timed["by_k"]:
+        residual, overhead = row["residual_pct"], row["overhead_pct"]
+        assert -3 < residual["low"] <= residual["high"] < 3, row["k"]
+        assert overhead["high"] < 3, (row["k"], overhead)
+        assert (row["n_runs"], overhead["n"]) == (3, 3 * 6)  # overhead: pairs of a run and a prompt
+        assert "of steps" in overhead["method"]
+
+
+def test_an_autoregressive_drafter_costs_more_with_every_position(timed: dict) -> None:
+    times = {row["k"]: row["t_draft_ms"] for row in timed["by_k"]}
+    assert (times[0]["value"], times[0]["reason"]) == (None, "K=0 drafts nothing")
+    slope = timed["regressions"]["draft_slope_ms"]
+    assert slope["low"] > 0
+    assert times[7]["value"] / times[1]["value"] > 2.3
+    assert {row["position"] for row in timed["positions"] if row["k"] == 7} == set(range(7))
+
+
+def test_what_is_timed_is_known_better_than_what_is_inferred(timed: dict) -> None:
+    """The study's lesson: t_draft from the fit's intercept is a small number with a large interval."""
+    direct, inferred = timed["regressions"]["draft_intercept_ms"], timed["fit"]["t_draft_ms"]
+    assert direct["high"] - direct["low"] < inferred["high"] - inferred["low"]
+
+
 def test_no_path_of_the_measuring_machine_is_in_the_bundle() -> None:
     for path in (REPOSITORY / "data" / "demo" / "journal").rglob("*.jsonl"):
         text = path.read_text()

@@ -38,4 +38,4 @@ def main(sweep: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*(sys.argv[1:] or ["ngram-vllm-cpu"])))
+    sys.exit(main(*(sys.argv[1:] or ["demo-vllm-cpu"])))

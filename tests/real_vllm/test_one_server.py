@@ -130,7 +130,7 @@ def test_an_engine_without_own_times_is_measured_by_stream_and_counters(running:
 
 def test_aggregate_throughput_of_two_clients(running: Running) -> None:
     """Concurrency 2: the busy span is there, inside the phase, and its tokens are the engine's."""
-    spec = spec_on(running.port, concurrency=[2], repeats=6)
+    spec = spec_on(running.port, concurrency=[2], repeats=6, forced={"starts": 0})
     kept = record(running, spec)
     counters = [row for row in kept if isinstance(row, Counter)]
     busy = [row for row in counters if row.span == "busy" and row.name == GENERATED]
@@ -142,7 +142,7 @@ def test_aggregate_throughput_of_two_clients(running: Running) -> None:
 
 
 def test_too_few_requests_have_no_aggregate_throughput(running: Running) -> None:
-    kept = record(running, spec_on(running.port, concurrency=[2], repeats=1))
+    kept = record(running, spec_on(running.port, concurrency=[2], repeats=1, forced={"starts": 0}))
     assert not [row for row in kept if isinstance(row, Counter) and row.span == "busy"]
 
 
