@@ -90,7 +90,7 @@ def test_the_books_of_every_depth_close_and_the_timers_cost_little(timed: dict) 
         residual, overhead = row["residual_pct"], row["overhead_pct"]
         assert -3 < residual["low"] <= residual["high"] < 3, row["k"]
         assert overhead["high"] < 3, (row["k"], overhead)
-        assert (row["n_runs"], overhead["n"]) == (3, 3 * 6)  # overhead: pairs of a run and a prompt
+        assert (row["n_runs"], overhead["n"]) == (3, 3 * 8)  # overhead: pairs of a run and a prompt
         assert "of steps" in overhead["method"]
 
 

@@ -158,16 +158,15 @@ def overhead_pct(requests: pd.DataFrame, stages: pd.DataFrame) -> tuple[pd.DataF
     """A row a run and prompt: k, overhead_pct = 100 (cycle with the probe on / off - 1); and what was compared.
 
     Steps where the probe was on in every other one: on, off, off, on within 100 ms, so that what the machine does to
-    one kind it does to the other. In both kinds four of some sixty spans are recorded, and a function that is not
-    recorded is called through its wrapper (a tenth of a microsecond), so the ratio leaves that out. Else (sweeps of
-    earlier versions) whole requests on, off, off, on: a drift that is linear in time cancels, and nothing is left out,
-    but requests lie seconds apart. Geometric means of repeats.
+    one kind it does to the other; medians of a request's steps, since one pause of the machine outweighs what all spans
+    cost. In both kinds four of some sixty spans are recorded, and a function that is not recorded is called through its
+    wrapper (a tenth of a microsecond), so the ratio leaves that out. Else (sweeps of earlier versions) whole requests
+    on, off, off, on: a drift that is linear in time cancels, and nothing is left out, but requests lie seconds apart.
+    Geometric means of repeats.
     """
     steps = stages[stages["stage"].isin(STEP_TOTALS)]
     if not steps.empty:
-        steps = steps.assign(
-            log_cycle=np.log(steps["total_s"] / steps["ran_steps"]), on=steps["stage"] == STEP_TOTALS[1]
-        )
+        steps = steps.assign(log_cycle=np.log(steps["median_s"].astype(float)), on=steps["stage"] == STEP_TOTALS[1])
         frame = steps.merge(requests[["request_id", "prompt_id"]], on="request_id")
     else:
         cycle_s = requests["decode_s"].astype(float) / requests["steps"].astype(float)

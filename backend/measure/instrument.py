@@ -1,7 +1,7 @@
-"""INSTRUMENT: some prompts of a cell asked again with the probe on, off, off, on, then twice on in every other step.
+"""INSTRUMENT: some prompts of a cell asked again with the probe on, off, off, on, then four times in every other step.
 
 Same server, same prompt, and orders in which a linear drift cancels. The stage times come from the requests that had
-the probe on; its overhead is the ratio of the steps of the last two, which lie milliseconds apart, since requests lie
+the probe on; its overhead is the ratio of the steps of the last four, which lie milliseconds apart, since requests lie
 seconds apart and a shared machine changes by more than the overhead from one to the next. Nothing here counts as
 throughput. The probe is driven over
 vLLM's /collective_rpc, which every rank answers; without it the run is kept, and a finding says why it has no times.
@@ -21,8 +21,8 @@ from backend.records import STEP_TOTALS, Cell, Finding, Request, StageTimes
 
 # What a prompt's requests ask of the probe; the order changes from prompt to prompt, so that no arm always comes first.
 ARMS = (
-    ("on", "off", "off", "on", "alternate", "alternate"),
-    ("alternate", "alternate", "off", "on", "on", "off"),
+    ("on", "off", "off", "on", *["alternate"] * 4),
+    (*["alternate"] * 4, "off", "on", "on", "off"),
 )
 REQUESTS_A_PROMPT = len(ARMS[0])
 PROBE_ON = {"on": True, "off": False, "alternate": None}

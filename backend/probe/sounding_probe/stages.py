@@ -4,9 +4,10 @@ Loaded with `--worker-extension-cls sounding_probe.stages.StageProbe` and the fo
 /collective_rpc (VLLM_SERVER_DEV_MODE=1, loopback only), which every rank answers. Until `probe_begin` nothing is
 wrapped, and `probe_end` takes every wrapper off again: between the two calls, and only there, it costs something.
 
-A TAPE holds a mark whenever a hooked function is entered or left: the time, and the stage that runs from now on. The
-time between two marks belongs to exactly one stage, so stages are exclusive leaves, and a container's own code is a
-stage of its own. What runs outside every hook belongs to none: the books against the engine's clock show how much.
+A TAPE holds a mark whenever a hooked function is entered or left: which one, and the time. Played back after the
+request, the time between two marks belongs to exactly one stage, so stages are exclusive leaves, and a container's own
+code is a stage of its own. What runs outside every hook belongs to none: the books against the engine's clock show how
+much.
 
 In mode "alternate" the tape records step on, off, off, on, ...: its two kinds of step lie so close together that what
 the machine does to one it does to the other, and their ratio is what recording costs.
@@ -27,17 +28,16 @@ from typing import Any
 
 from .hooks import HOOKS, STEP_ENDS, STEP_TOTALS, Hook
 
-MAX_MARKS = 1_000_000  # 16 bytes each: at most 16 MB a rank between two drains; recording then stops and says so
+MAX_MARKS = 1_000_000  # 10 bytes each: at most 10 MB a rank between two drains; recording then stops and says so
 MAX_EVENTS = 100_000  # CUDA events are objects of the driver as well
 PAGE_STEPS = 256
-OUTSIDE = 0
+OUTSIDE = ("outside", -1)
 VERIFYING = ("verify_forward", "target_logits")
-POSITIONS = 1 << 8  # a mark's number: stage x POSITIONS + draft position + 1, and from END on which step end it was
-END = 1 << 24
+Running = tuple[str, int]  # a stage and its draft position, -1 where it has none
 
 
 class Tape:
-    """Marks of one rank: what runs from then on, and when that was. `stack[-1]` is what runs now.
+    """Marks of one rank: the number of a hook where it is entered, its negative where it is left, and the times.
 
     Only the thread that made it records: vLLM's output threads call nothing that is hooked.
     """
@@ -48,13 +48,11 @@ class Tape:
         self.recording = [True]  # one cell, so that a wrapper sees it change
         self.recorded: tuple[list[bool], ...] = ([], [], [])  # by step end: whether the step that ended was recorded
         self.limit = MAX_EVENTS if cuda else MAX_MARKS
-        self.names: list[str] = ["outside"]
+        self.hooks: list[Hook] = []
         self.thread = threading.get_ident()
-        self.stack = [OUTSIDE]
-        self.marks = array("L")
+        self.marks = array("h")
         self.times: Any = [] if cuda else array("d")
         self.now: Callable[[], Any] = self._events() if cuda else time.perf_counter
-        self.calls: dict[int, int] = {}  # stage -> its calls in this proposal
         self.truncated = False
 
     def _events(self) -> Callable[[], Any]:
@@ -69,12 +67,6 @@ class Tape:
             return event
 
         return record
-
-    def code(self, stage: str) -> int:
-        """Number of a stage."""
-        if stage not in self.names:
-            self.names.append(stage)
-        return self.names.index(stage)
 
     def step_ended(self, end: int) -> None:
         """Note whether the step was recorded, and in mode "alternate" whether the next one is: on, off, off, on."""
@@ -91,26 +83,60 @@ class Tape:
         self._torch.cuda.synchronize()
         return [now.elapsed_time(later) * 1e3 for now, later in pairs]
 
-    def table(self) -> tuple[list[tuple[str, int]], list[list[float | None]]]:
+    def running(self) -> list[tuple[Running, int]]:
+        """For every mark what runs from it on, and which step end it was (0: none)."""
+        stack: list[Running] = [OUTSIDE]
+        calls: dict[str, int] = {}  # stage -> its calls in this proposal
+        found = []
+        for mark in self.marks:
+            hook = self.hooks[abs(mark) - 1]
+            if mark > 0:
+                stack.append(_what(hook, stack, calls))
+            elif len(stack) > 1:
+                stack.pop()
+            found.append((stack[-1], _end(hook) if mark < 0 else 0))
+        return found
+
+    def table(self) -> tuple[list[Running], list[list[float | None]]]:
         """Columns (stage, position) and a row per step, microseconds; None where a stage did not run in that step."""
-        ends = [mark // END for mark in self.marks]
-        end = next((number for number in (1, 2) if number in ends), 0)
-        totals = [self.code(name) * POSITIONS for name in STEP_TOTALS] if self.alternate else []
-        columns = {what: column for column, what in enumerate(totals)}
-        steps: list[dict[int, float]] = [{}]
-        for index, interval in enumerate([*self.intervals_us(), 0.0][: len(ends)]):
-            if end and ends[index] == end:
+        running = self.running()
+        ends = [end for _, end in running]
+        counts = next((number for number in (1, 2) if number in ends), 0)
+        columns: dict[Running, int] = {(name, -1): at for at, name in enumerate(STEP_TOTALS if self.alternate else ())}
+        steps: list[dict[Running, float]] = [{}]
+        for (what, end), interval in zip(running, self.intervals_us(), strict=False):  # the last mark begins nothing
+            if counts and end == counts:
                 steps.append({})
-            what = self.marks[index] % END
             step = len(steps) - 1
-            probed = step < len(self.recorded[end]) and self.recorded[end][step]
-            for part in [what, totals[probed]] if totals else [what]:
-                if part != OUTSIDE and index < len(ends) - 1:
-                    column = columns.setdefault(part, len(columns))
-                    steps[-1][column] = steps[-1].get(column, 0.0) + interval
-        # What follows the last end belongs to no step.
-        rows = [[_rounded(step.get(column)) for column in range(len(columns))] for step in steps[:-1]]
-        return [(self.names[what // POSITIONS], what % POSITIONS - 1) for what in columns], rows
+            probed = step < len(self.recorded[counts]) and self.recorded[counts][step]
+            for part in (what, (STEP_TOTALS[probed], -1)) if self.alternate else (what,):
+                if part != OUTSIDE:
+                    columns.setdefault(part, len(columns))
+                    steps[-1][part] = steps[-1].get(part, 0.0) + interval
+        if counts and ends[-1] != counts:
+            steps.pop()  # what follows the last end belongs to no step
+        rows = [[_rounded(step.get(column)) for column in columns] for step in steps if counts]
+        return list(columns), rows
+
+
+def _end(hook: Hook) -> int:
+    """Which step end leaving this hook is: 1 or 2 of STEP_ENDS, 0: none."""
+    return STEP_ENDS.index(hook.attribute) + 1 if hook.attribute in STEP_ENDS else 0
+
+
+def _what(hook: Hook, stack: list[Running], calls: dict[str, int]) -> Running:
+    """What a call of this hook runs, by what it is called in. `calls` is counted, anew in every proposal."""
+    inside, position = stack[-1]
+    if hook.stage == "collective":  # of the drafter or of the target, at the position of what it is called in
+        side = "draft" if inside.startswith("draft") else "verify" if inside in VERIFYING else None
+        return stack[-1] if "collective" in inside else (f"{side}_collective" if side else hook.stage, position)
+    if hook.by_position:
+        calls[hook.stage] = calls.get(hook.stage, -1) + 1
+        return hook.stage, calls[hook.stage]
+    begins = hook.stage == "draft_prepare" or hook.attribute == "propose"
+    if begins and not any(stage.startswith("draft") for stage, _ in stack):
+        calls.clear()
+    return hook.stage, -1
 
 
 def _rounded(duration_us: float | None) -> float | None:
@@ -141,13 +167,12 @@ class Wrappers:
 
     def _wrap(self, owner: Any, hook: Hook) -> None:
         tape, original = self.tape, getattr(owner, hook.attribute)
-        stage = tape.code(hook.stage)
-        end = END * (STEP_ENDS.index(hook.attribute) + 1) if hook.attribute in STEP_ENDS else 0
-        what, plain = self._what(hook, stage), stage * POSITIONS
-        # A span costs microseconds of a step of milliseconds, so all it needs is at hand: no attribute is looked up.
+        tape.hooks.append(hook)
+        entered, left, end = len(tape.hooks), -len(tape.hooks), _end(hook)
+        # A span costs microseconds of a step of milliseconds, most of them for memory that the models pushed out of the
+        # caches: so it looks up nothing, and what it means is left to `Tape.running`.
         get_ident, thread, limit, now = threading.get_ident, tape.thread, tape.limit, tape.now
-        stack, marks, times = tape.stack, tape.marks, tape.times
-        push, pop, mark, at = stack.append, stack.pop, marks.append, times.append
+        times, mark, at = tape.times, tape.marks.append, tape.times.append
         recording = [True] if hook.every_step else tape.recording
 
         @functools.wraps(original)
@@ -155,50 +180,19 @@ class Wrappers:
             if not recording[0] or get_ident() != thread or len(times) >= limit:
                 tape.truncated |= len(times) >= limit
                 return original(*args, **kwargs)
-            runs = what() if what else plain
-            push(runs)
-            mark(runs)
+            mark(entered)
             at(now())
             try:
                 return original(*args, **kwargs)
             finally:
-                pop()
-                mark(stack[-1] + end)
+                mark(left)
                 at(now())
                 if end:
-                    tape.step_ended(end // END)
+                    tape.step_ended(end)
 
         own = hook.attribute in vars(owner)
         self.installed.append((owner, hook.attribute, own, vars(owner).get(hook.attribute)))
         setattr(owner, hook.attribute, timed)
-
-    def _what(self, hook: Hook, stage: int) -> Callable[[], int] | None:
-        """What a call of this hook runs, stage and position, by what it is called in; None: always the stage."""
-        tape, calls, stack, plain = self.tape, self.tape.calls, self.tape.stack, stage * POSITIONS
-
-        def by_position() -> int:
-            position = calls.get(stage, 0)
-            calls[stage] = position + 1
-            return plain + position + 1
-
-        def beginning() -> int:
-            if not any(tape.names[runs // POSITIONS].startswith("draft") for runs in stack):
-                calls.clear()
-            return plain
-
-        def collective() -> int:
-            """Of the drafter or of the target, at the position of what it is called in."""
-            inside = tape.names[stack[-1] // POSITIONS]
-            side = "draft" if inside.startswith("draft") else "verify" if inside in VERIFYING else None
-            if "collective" in inside:
-                return stack[-1]
-            return (tape.code(f"{side}_collective") if side else stage) * POSITIONS + stack[-1] % POSITIONS
-
-        if hook.stage == "collective":
-            return collective
-        if hook.by_position:
-            return by_position
-        return beginning if hook.stage == "draft_prepare" or hook.attribute == "propose" else None
 
     def remove(self) -> None:
         """Put everything back as it was."""
