@@ -102,7 +102,7 @@ def carry_out(means: Means, planned: PlannedRun, run: Run, append: Append) -> tu
             ready = server.wait_ready()
             run = replace(run, server_start_s=ready.server_start_s, reported_k=ready.reported_k)
             if means.spec.nodes.roce:
-                nccl.check_logs([Path(run.log_path or "")])
+                nccl.check_logs({"the server": Path(run.log_path or "")})
             means.before_measuring()
             means.progress.update(phase="warmup")
             with watch:

@@ -12,7 +12,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,8 +31,8 @@ KV_CACHE = re.compile(r"KV cache size: ([\d,]+) tokens")  # vLLM 0.32's banner; 
 class NodesServer:
     """Ranks in rank order; the first is the head, and its host and port are the server's.
 
-    `check_ready`, if given, sees every rank's log once the server answers, and raises RunFailed where it must not run
-    so (NCCL fell back to TCP).
+    `check_ready`, if given, sees the log of every rank that we launched (node -> path) once the server answers, and
+    raises RunFailed where it must not run so (NCCL fell back to TCP).
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class NodesServer:
         k: int,
         ranks: Sequence[Rank],
         lease_path: Path,
-        check_ready: Callable[[Sequence[Path]], None] | None = None,
+        check_ready: Callable[[Mapping[str, Path]], None] | None = None,
     ) -> None:
         self._spec, self._settings, self.k, self.ranks = spec, spec.server, k, tuple(ranks)
         self.command, self.env = ranks[0].argv, ranks[0].env
@@ -63,7 +63,10 @@ class NodesServer:
             request_timeout_s=self._settings.request_timeout_s,
         )
         if self._check_ready is not None:
-            self._check_ready([rank.log_path for rank in self.ranks])
+            launched = [rank for rank in self.ranks if rank.argv]  # what Ray's workers say is in the head's log
+            for rank in launched:
+                rank.look()  # the mirror of another node's log is up to a second behind
+            self._check_ready({rank.node.name: rank.log_path for rank in launched})
         for rank in self.ranks:
             try:
                 self._watched[rank.node.name] = rank.watch()

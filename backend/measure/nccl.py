@@ -7,7 +7,7 @@ each, "... [send] via NET/IB/0"; with sockets "NET/Socket" in the same places.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -26,9 +26,10 @@ def transport(log: str) -> Literal["IB", "Socket"] | None:
     return "Socket" if "Socket" in seen else "IB" if "IB" in seen else None
 
 
-def check_logs(paths: Sequence[Path]) -> None:
-    """`require_ib` of every rank's log file. Raises RunFailed(kind="transport")."""
-    require_ib({path.stem: path.read_text(errors="replace") if path.is_file() else "" for path in paths})
+def check_logs(paths: Mapping[str, Path]) -> None:
+    """`require_ib` of log files (node -> path). Raises RunFailed(kind="transport")."""
+    logs = {node: path.read_text(errors="replace") if path.is_file() else "" for node, path in paths.items()}
+    require_ib(logs)
 
 
 def require_ib(logs: Mapping[str, str]) -> None:

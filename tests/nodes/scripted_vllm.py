@@ -4,6 +4,8 @@ Run as `server.python`. The head serves real HTTP (tests/standin/engine.py) and 
 there; each rank has a process with vLLM's titles beside it. What is scripted follows what was measured of vLLM 0.32:
 a headless rank never ends by itself, and a head answers on when a worker's main process is killed. RANK_FAULT, of one
 rank's environment: freeze (no line more after the first), die_start, ignore_term, waits (only lines that wait).
+RANK_NET: which network NCCL takes ("IB", "Socket"), said as NCCL does where NCCL_DEBUG=INFO; after a comma what workers
+that Ray started say, whose lines Ray copies to the head.
 """
 
 from __future__ import annotations
@@ -47,6 +49,17 @@ def join(rank: int, world: int) -> list[socket.socket]:
             time.sleep(0.25)
 
 
+def tell_networks() -> None:
+    """NCCL's own lines, and only where it was asked to tell."""
+    if os.environ.get("NCCL_DEBUG") != "INFO":
+        return
+    for number, network in enumerate(os.environ.get("RANK_NET", "").split(",")):
+        if network:
+            before = f"(RayWorkerProc pid={number}, ip=10.0.0.{number}) " if number else ""
+            device = "rocep1s0f0:1/RoCE [RO]; OOB " if network == "IB" else ""
+            print(f"{before}node:7:7 [0] NCCL INFO NET/{network} : Using [0]{device}data0:10.0.0.1<0>", flush=True)
+
+
 def main() -> None:
     """Become rank N of a server."""
     rank, world = int(option("--node-rank", "0")), int(option("--nnodes", "1"))
@@ -63,6 +76,7 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     worker = companion(f"VLLM::Worker_TP{rank}")
     held = join(rank, world)
+    tell_networks()
     print(f"rank {rank}: joined", flush=True)
     if rank:
         worker.wait()  # a headless rank waits for its worker, and the worker for nobody
