@@ -9,7 +9,6 @@ separate disks and clocks.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,11 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from backend.engines import session
+from tests.nodes.sshd import PATH, NoRig, sshd
 
-ROOT = Path(__file__).parents[2]
-UNPACKED = ROOT / "build" / "openssh"
-PACKAGES = ("openssh-server", "libwrap0")
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 UNSHARE = "unshare --mount --pid --uts --ipc --fork --kill-child=SIGKILL --mount-proc"
 
 INIT = """#!/bin/bash
@@ -51,10 +47,6 @@ StrictModes no
 MaxStartups 50:30:100
 AuthorizedKeysFile {folder}/home/.ssh/authorized_keys
 """
-
-
-class NoRig(Exception):
-    """This machine cannot make the two hosts; the reason."""
 
 
 @dataclass
@@ -135,7 +127,7 @@ class Rig:
 
     def up(self) -> None:
         """Make links, keys and hosts; returns when both answer by ssh. Raises NoRig."""
-        self.sshd, self.libraries = _sshd()
+        self.sshd, self.libraries = sshd()
         _keygen(self.folder / "key")
         (self.folder / "ssh_config").write_text("")  # ours alone: no user's configuration reaches the rig
         try:
@@ -267,30 +259,6 @@ class Rig:
         script = INIT.format(folder=folder, name=host.name, path=PATH, libraries=self.libraries, sshd=self.sshd)
         (folder / "init.sh").write_text(script)
         (folder / "init.sh").chmod(0o755)
-
-
-def _sshd() -> tuple[str, str]:
-    """Path of an sshd and of libraries it may need: the system's, else unpacked beside, the system untouched."""
-    if os.geteuid() != 0:
-        raise NoRig("making hosts out of namespaces needs root")
-    for tool in ("ip", "unshare", "nsenter", "ssh", "ssh-keygen"):
-        if shutil.which(tool) is None:
-            raise NoRig(f"{tool} is not installed")
-    installed = shutil.which("sshd", path=PATH)
-    if installed:
-        return installed, ""
-    unpacked, done = UNPACKED / "usr" / "sbin" / "sshd", UNPACKED / ".done"
-    if not done.exists():
-        UNPACKED.mkdir(parents=True, exist_ok=True)
-        try:
-            subprocess.run(["apt-get", "-qq", "download", *PACKAGES], cwd=UNPACKED, check=True, capture_output=True)
-            for package in UNPACKED.glob("*.deb"):
-                subprocess.run(["dpkg", "-x", str(package), str(UNPACKED)], check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise NoRig(f"no sshd here, and it cannot be fetched: {error}") from None
-        done.touch()
-    libraries = ":".join(sorted({str(path.parent) for path in UNPACKED.rglob("*.so*")}))
-    return str(unpacked), libraries
 
 
 def _keygen(path: Path) -> None:
