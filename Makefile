@@ -59,7 +59,8 @@ test: .venv/.dev .venv-vllm/.done system-packages  ## all tests: real vLLM, real
 	$(BIN)/python -m pytest -m "not ($(FAST)) and not nodes"
 
 test-nodes: .venv/.dev .venv-vllm/.done  ## two hosts out of namespaces (root): real TP2 over both, and all that can fail
-	$(BIN)/python -m pytest -rs -m "nodes or not nodes" tests/nodes tests/engines/test_ssh.py
+	@# two rigs at a time: most of these tests wait, and starting vLLM is one import after the other
+	$(BIN)/python -m pytest -rs -n 2 --dist loadfile -m "nodes or not nodes" tests/nodes tests/engines/test_ssh.py
 
 test-image: .venv/.dev system-packages  ## the viewer image: linted, built, run, every page drawn
 	$(BIN)/python -m pytest -m image

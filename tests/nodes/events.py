@@ -14,6 +14,7 @@ from backend.records import Finding
 from tests.nodes.rig import Host, Rig
 from tests.sweep.harness import records, wait_for
 
+OF_VLLM = ("VLLM::", "vllm.entrypoints")
 SLOWLY: dict[str, Any] = {"server_env": {"STANDIN_FAULT": "slow ms=20"}, "prompts": 12}  # measured for about 4 s
 
 
@@ -22,6 +23,11 @@ def nothing_is_left(hosts: Rig, data: Path) -> None:
     for host in hosts.hosts:
         assert host.named("scripted_vllm") == host.named("VLLM::") == []
     assert not list(data.glob("server*.json"))
+
+
+def no_vllm_runs(hosts: Rig) -> None:
+    """No process of real vLLM on any host."""
+    assert [pid for host in hosts.hosts for word in OF_VLLM for pid in host.named(word)] == []
 
 
 def measuring(data: Path, attempt: int = 1) -> bool:

@@ -17,6 +17,7 @@ from tests.nodes.events import nothing_is_left
 from tests.nodes.rig import Rig
 from tests.sweep.harness import failures, records, sweep
 
+pytestmark = pytest.mark.nodes
 Write = Callable[..., Path]
 ROCE = {"roce": True, "memory_slack_bytes": 64 << 30, "agent": {"on": False}}
 
