@@ -66,6 +66,7 @@ def main() -> None:
     print(f"rank {rank} of {world}: loading", flush=True)
     fault = os.environ.get("RANK_FAULT", "")
     if fault == "die_start":
+        time.sleep(3)  # as one that loads; at once, the other rank may not have begun its log yet
         sys.exit("RuntimeError: no memory for this rank")
     while fault == "freeze":
         time.sleep(60)
