@@ -153,7 +153,7 @@ def _held_out(frames: Frames, as_json: bool) -> None:
         return
     for cell_id, depths in found.items():
         show(
-            f"{frames.title(cell_id)}: each depth predicted from its neighbours",
+            f"{frames.title(cell_id)}: each depth predicted from the others",
             ("K", "predicted tok/s", "measured tok/s", "error %", "cycle error %", "tokens/step error %"),
             [_held_row(one) for one in depths],
             [] if depths else ["no depth has a measured depth above 0 on both sides"],

@@ -1,10 +1,11 @@
 """Is a depth predicted by the others? Each inner depth is left out in turn and its throughput predicted from the rest.
 
-tok/s(K) = tokens_per_step(K) / cycle(K). The cycle lies between those of the nearest measured depths above 0, straight
-on the logarithm, inside each block (a block's own level drops out; a straight line through all depths instead misses a
-curved cycle). Tokens per step come from survival by position: 1 + sum of a_i, each a_i (i < K) between its values at
-the nearest measured depths, the deepest known from the deeper one alone; times what tokens per step are of that sum
-there (undrafted steps, overshoot). Without survival, tokens per step themselves lie between their neighbours'.
+tok/s(K) = tokens_per_step(K) / cycle(K). The cycle comes from a curve in K through all other depths above 0, with a
+level for each block: the line of the cycle model, or a parabola where AICc prefers it (a straight line misses a curved
+cycle, two neighbours alone pass their scatter on). Tokens per step come from survival by position: 1 + sum of a_i, each
+a_i (i < K) between its values at the nearest measured depths, the deepest known from the deeper one alone; times what
+tokens per step are of that sum there (undrafted steps, overshoot). Without survival, tokens per step themselves lie
+between their neighbours'.
 The error's interval is over blocks (prediction against measurement of the same block). Units: ms, tok/s, %.
 """
 
@@ -19,11 +20,12 @@ import pandas as pd
 
 from backend.analysis.cycle_window import complete_blocks
 from backend.analysis.estimate import LEVEL, Estimate, FloatArray, missing, point, student_t_log_mean
+from backend.analysis.linear import aicc, least_squares
 from backend.analysis.selection import arms, block_codes, cycle_ms, numbers
 from backend.analysis.whatif import percent
 
 Survival = Mapping[int, Mapping[int, float]]  # K -> position -> survival
-METHOD = "neighbouring depths, straight on the log, by block"
+METHOD = "a curve through the other depths (line or parabola by AICc), a level a block"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,41 +78,51 @@ def _one(
     level: float,
 ) -> HeldOut:
     share = (depth - below) / (above - below)
-
-    def between(values: dict[int, float]) -> float:
-        """Straight on the log between the neighbours."""
-        return math.exp((1 - share) * math.log(values[below]) + share * math.log(values[above]))
-
-    logs = {d: float(np.exp(np.log(cycle[k == d]).mean())) for d in (below, depth, above)}
     expected = tokens_between(depth, below, above, tokens, survival)
-    if expected is None:
-        expected = between(tokens)
-    rate, measured_runs = 1000 * expected / between(logs), 1000 * tokens[depth] / cycle[k == depth]
+    if expected is None:  # straight on the log between the neighbours
+        expected = math.exp((1 - share) * math.log(tokens[below]) + share * math.log(tokens[above]))
+    levels = cycle_from_others(depth, k, block, cycle)
+    predicted_ms, cycle_of_depth = float(np.mean(list(levels.values()))), float(np.mean(cycle[k == depth]))
+    rate, measured_runs = 1000 * expected / predicted_ms, 1000 * tokens[depth] / cycle[k == depth]
     measured = student_t_log_mean(measured_runs, "tok/s", level=level)
-    inside = np.isin(k, (below, depth, above))
-    whole = complete_blocks(k[inside], block[inside]) if block is not None else np.array([])
+    whole = complete_blocks(k, block) if block is not None else np.array([])
     if len(whole) < 2:
         why = "one run per K" if len(measured_runs) == 1 else "fewer than two complete blocks"
-        predicted = point(rate, "tok/s", why, method=METHOD, n=int(inside.sum()))
+        predicted = point(rate, "tok/s", why, method=METHOD, n=int((k != depth).sum()))
         error = (
             missing("%", "not measured")
             if measured.value is None
             else point(100 * (rate / measured.value - 1), "%", why, method=METHOD, n=len(measured_runs))
         )
     else:
-        each = [{d: float(cycle[(k == d) & (block == b)].mean()) for d in (below, depth, above)} for b in whole]
-        rates = [1000 * expected / between(own) for own in each]
+        rates = [1000 * expected / levels[b] for b in whole]
         predicted = student_t_log_mean(rates, "tok/s", level=level, what="block")
-        ratios = [r / (1000 * tokens[depth] / own[depth]) for r, own in zip(rates, each, strict=True)]
+        own = [1000 * tokens[depth] / float(cycle[(k == depth) & (block == b)].mean()) for b in whole]
+        ratios = [rate / measured_rate for rate, measured_rate in zip(rates, own, strict=True)]
         error = percent(student_t_log_mean(ratios, "1", level=level, what="block"))
     return HeldOut(
         depth,
         predicted,
         measured,
         error,
-        100 * (between(logs) / logs[depth] - 1),
+        100 * (predicted_ms / cycle_of_depth - 1),
         100 * (expected / tokens[depth] - 1),
     )
+
+
+def cycle_from_others(depth: int, k: FloatArray, block: FloatArray | None, cycle: FloatArray) -> dict[float, float]:
+    """Cycle of `depth` in every block (0.0: no blocks), ms, from the runs of all other depths; same order of arrays."""
+    others = k != depth
+    codes = block if block is not None else np.zeros(len(k))
+    levels = np.unique(codes[others])
+    level_columns = (codes[others, None] == levels).astype(np.float64)
+    shapes = ([k[others]], [k[others], k[others] ** 2])
+    fits = [least_squares(np.column_stack([level_columns, *shape]), cycle[others]) for shape in shapes]
+    scores = [aicc(fit) if fit.full_rank else None for fit in fits]
+    curved = scores[0] is not None and scores[1] is not None and scores[1] < scores[0]
+    beta = fits[curved].beta
+    shape = sum(float(beta[len(levels) + power - 1]) * depth**power for power in range(1, 3 if curved else 2))
+    return {float(level): float(beta[at]) + shape for at, level in enumerate(levels)}
 
 
 def tokens_between(

@@ -7,6 +7,7 @@ timeline (maxima over ranks are never added). Over runs: Student t, as for every
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,25 +159,34 @@ def overhead_pct(requests: pd.DataFrame, stages: pd.DataFrame) -> tuple[pd.DataF
     """A row a run and prompt: k, overhead_pct = 100 (cycle with the probe on / off - 1); and what was compared.
 
     Steps where the probe was on in every other one: on, off, off, on within 100 ms, so that what the machine does to
-    one kind it does to the other; medians of a request's steps, since one pause of the machine outweighs what all spans
-    cost. In both kinds four of some sixty spans are recorded, and a function that is not recorded is called through its
-    wrapper (a tenth of a microsecond), so the ratio leaves that out. Else (sweeps of earlier versions) whole requests
-    on, off, off, on: a drift that is linear in time cancels, and nothing is left out, but requests lie seconds apart.
-    Geometric means of repeats.
+    one kind it does to the other. Of a request the Hodges-Lehmann shift on the log, the median of all ratios of an on
+    to an off step: one pause of the machine outweighs what all spans cost. In both kinds four of some sixty spans are
+    recorded, and a function that is not recorded is called through its wrapper (a tenth of a microsecond), so the ratio
+    leaves that out. Else (sweeps of earlier versions) whole requests on, off, off, on: a drift that is linear in time
+    cancels, and nothing is left out, but requests lie seconds apart. Geometric means of repeats.
     """
+    keys = ["k", "run_id", "prompt_id"]
     steps = stages[stages["stage"].isin(STEP_TOTALS)]
     if not steps.empty:
-        steps = steps.assign(log_cycle=np.log(steps["median_s"].astype(float)), on=steps["stage"] == STEP_TOTALS[1])
-        frame = steps.merge(requests[["request_id", "prompt_id"]], on="request_id")
+        arms = steps.pivot(index="request_id", columns="stage", values="steps_s").dropna()
+        shifts = [_shift(row[STEP_TOTALS[1]], row[STEP_TOTALS[0]]) for _, row in arms.iterrows()]
+        by_request = pd.DataFrame({"request_id": arms.index, "log_ratio": shifts})
+        ratio = by_request.merge(requests, on="request_id").groupby(keys)["log_ratio"].mean()
     else:
         cycle_s = requests["decode_s"].astype(float) / requests["steps"].astype(float)
-        frame = requests.assign(log_cycle=np.log(cycle_s), on=requests["probe_on"]).dropna(subset=["on"])
-    means = frame.pivot_table(index=["k", "run_id", "prompt_id"], columns="on", values="log_cycle")
+        timed = requests.assign(log_cycle=np.log(cycle_s)).dropna(subset=["probe_on"])
+        means = timed.pivot_table(index=keys, columns="probe_on", values="log_cycle")
+        both = True in means and False in means
+        ratio = (means[True] - means[False] if both else pd.Series(dtype=float)).dropna()
     compared = "requests" if steps.empty else "steps"
-    if True not in means or False not in means:
+    if ratio.empty:
         return pd.DataFrame({"k": [], "overhead_pct": []}), compared
-    ratio = means.assign(overhead_pct=100 * np.expm1(means[True] - means[False])).dropna(subset=["overhead_pct"])
-    return pd.DataFrame(ratio.reset_index()[["k", "overhead_pct"]]), compared
+    return pd.DataFrame((100 * np.expm1(ratio)).rename("overhead_pct").reset_index()[["k", "overhead_pct"]]), compared
+
+
+def _shift(later: Sequence[float], earlier: Sequence[float]) -> float:
+    """Hodges-Lehmann estimate of how much larger log(later) is than log(earlier)."""
+    return float(np.median(np.subtract.outer(np.log(later), np.log(earlier))))
 
 
 def stage_shares(requests: pd.DataFrame, stages: pd.DataFrame) -> list[StageShare]:

@@ -33,13 +33,13 @@ def timed_requests(con: Connection, sweep: str, role: Role = "arm") -> pd.DataFr
 
 def stage_totals(con: Connection, sweep: str, role: Role = "arm") -> pd.DataFrame:
     """A row a request, rank, stage and position: total_s over its decode steps, in how many steps it ran, and for
-    whole steps (STEP_TOTALS) median_s.
+    whole steps (STEP_TOTALS) each one's time in steps_s.
     """
     return frame(
         con,
         f"""SELECT r.k, r.block, q.run_id, q.cell_id, q.request_id, t.rank, t.stage, t.position, t.source,
           sum(t.duration_s) AS total_s, count(DISTINCT t.step_index) AS ran_steps,
-          median(t.duration_s) FILTER (list_contains($totals, t.stage)) AS median_s
+          list(t.duration_s) FILTER (list_contains($totals, t.stage)) AS steps_s
         FROM stage_time t JOIN request q USING (request_id) JOIN run r ON r.run_id = q.run_id
         WHERE {_ARMS} AND t.step_index >= 1
         GROUP BY ALL ORDER BY r.k, q.request_id, t.rank, t.stage, t.position""",

@@ -132,7 +132,9 @@ def alternating(requests: pd.DataFrame, overhead: float, seed: int = 1) -> tuple
     kinds = []
     for name, ran, factor in (("step_unprobed", STEPS // 2, 1.0), ("step_probed", STEPS - STEPS // 2, 1 + overhead)):
         totals = {"stage": name, "position": -1, "rank": 0, "source": "perf_counter", "ran_steps": ran}
-        kinds.append(added.assign(**totals, total_s=ran * step_s * factor, median_s=step_s * factor))
+        kinds.append(
+            added.assign(**totals, total_s=ran * step_s * factor, steps_s=[[each] * ran for each in step_s * factor])
+        )
     return added, pd.concat(kinds).drop(columns="prompt_id")
 
 

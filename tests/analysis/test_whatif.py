@@ -168,7 +168,7 @@ def test_a_slow_down_that_was_made_is_predicted() -> None:
     assert prediction_errors(asked(normal, Change()), slowed[slowed["k"] < 2])[5].reason == "not measured"
 
 
-def test_every_inner_depth_is_predicted_from_its_neighbours() -> None:
+def test_every_inner_depth_is_predicted_from_the_others() -> None:
     curved = replace(QUIET, t_convex_ms=1.0)
     found = hold_out(FastSweeps(curved, 1).frame(0))
     assert [one.k for one in found] == [2, 3, 4, 5, 6]
