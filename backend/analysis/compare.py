@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from backend.analysis.comparison import BreakEven, Comparison, DepthLoss, Pair, Recommendation, Regret, Verdict
 from backend.analysis.estimate import LEVEL, Estimate, FloatArray, finite, missing, point
 from backend.analysis.layout import Layout, fit_layout
+from backend.analysis.quantiles import t_below, t_test_p
 from backend.analysis.resample import DRAWS
 from backend.analysis.selection import by_cell, numbers
 from backend.analysis.simultaneous import dunnett_quantile, holm, loss_bounds
@@ -146,8 +146,8 @@ def pairwise(layout: Layout, level: float) -> tuple[Pair, ...]:
         return tuple(Pair(layout.k[i], layout.k[j], c, None) for (i, j), c in zip(pairs, changes, strict=True))
     v = layout.covariance
     error = np.array([math.sqrt(v[i, i] + v[j, j] - 2 * v[i, j]) for i, j in pairs])
-    p, levels = holm(2 * stats.t.sf(np.abs(difference) / error, layout.df), level)
-    half = stats.t.ppf(0.5 + levels / 2, layout.df) * error
+    p, levels = holm(t_test_p(difference / error, layout.df), level)
+    half = t_below(0.5 + levels / 2, layout.df) * error
     low, high = np.expm1(difference - half) * 100, np.expm1(difference + half) * 100
     return tuple(
         Pair(

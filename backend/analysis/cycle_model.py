@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from backend.analysis.cycle_checks import CycleTests, diagnose, run_tests
 from backend.analysis.cycle_window import Contrast, Window, blocks_that_count, complete_blocks, fit_window
@@ -22,6 +21,7 @@ from backend.analysis.estimate import (
     Estimate,
     missing,
 )
+from backend.analysis.quantiles import t_test_p
 from backend.analysis.selection import arms, block_codes, by_cell, cycle_ms, numbers
 from backend.analysis.stopping import PILOT, run_mean
 
@@ -94,7 +94,7 @@ def assumed_value(window: Window, assumed_ms: float) -> AssumedValue:
             None,
             f"The assumed {assumed_ms:g} ms cannot be tested: no residual degrees of freedom.",
         )
-    p = float(2 * stats.t.sf(abs(difference.value) / part.standard_error, part.df))
+    p = float(t_test_p(difference.value / part.standard_error, part.df))
     verdict = "does not contradict"
     if p < 1 - window.level:
         verdict = "is below" if difference.value < 0 else "is above"

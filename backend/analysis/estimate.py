@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+
+from backend.analysis.quantiles import chi_square_below, t_below
 
 LEVEL = 0.95
 FloatArray = npt.NDArray[np.float64]
@@ -94,7 +95,7 @@ def finite(values: Iterable[float | None]) -> FloatArray:
 
 def t_quantile(level: float, df: float) -> float:
     """Two-sided Student t quantile: t(1 - (1 - level)/2, df)."""
-    return float(stats.t.ppf(0.5 + level / 2, df))
+    return float(t_below(0.5 + level / 2, df))
 
 
 def t_interval(
@@ -183,6 +184,6 @@ def chi_square_sd(sd: float, df: int, unit: str, *, n: int, level: float = LEVEL
     method = "residual SD, chi-square interval"
     if df <= 0:
         return missing(unit, "no residual degrees of freedom", method=method, n=n)
-    low = sd * math.sqrt(df / float(stats.chi2.ppf(0.5 + level / 2, df)))
-    high = sd * math.sqrt(df / float(stats.chi2.ppf(0.5 - level / 2, df)))
+    low = sd * math.sqrt(df / float(chi_square_below(0.5 + level / 2, df)))
+    high = sd * math.sqrt(df / float(chi_square_below(0.5 - level / 2, df)))
     return Estimate(sd, low, high, level, method, n, unit, None)

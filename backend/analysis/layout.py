@@ -17,11 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
 
 from backend.analysis.cycle_window import blocks_that_count
 from backend.analysis.estimate import FloatArray
 from backend.analysis.linear import LeastSquares, least_squares, sum_to_zero
+from backend.analysis.quantiles import bartlett_p
 from backend.analysis.selection import arms, block_codes, numbers
 
 
@@ -132,7 +132,7 @@ def _unequal_variances(
     groups = [residual[index == j] for j in range(K)]
     if min(float(group.var()) for group in groups) <= 0:
         return None
-    if float(stats.bartlett(*groups).pvalue) >= 0.05:
+    if bartlett_p(groups) >= 0.05:
         return None
     member = np.eye(K)[index]
     left = np.eye(len(X)) - X @ fit.inverse @ X.T

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from backend.analysis.estimate import FloatArray
+from backend.analysis.quantiles import f_test_p
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def nested_f(small: LeastSquares, large: LeastSquares) -> FTest:
     if large.rss == 0:
         return FTest(None, None, None, None, "no residual scatter: the larger model is exact")
     statistic = max(small.rss - large.rss, 0.0) / df1 / large.variance
-    return FTest(statistic, df1, large.df, float(stats.f.sf(statistic, df1, large.df)), None)
+    return FTest(statistic, df1, large.df, f_test_p(statistic, df1, large.df), None)
 
 
 def aicc(fit: LeastSquares, extra: int = 0) -> float | None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from backend.analysis.estimate import LEVEL, Estimate, t_quantile
+from backend.analysis.quantiles import t_test_p
 
 LIMIT = 1_000_000
 
@@ -63,7 +63,7 @@ def reported_t_draft(
 
 def reported_test(value_ms: float, standard_error_ms: float, df: int, assumed_ms: float) -> float:
     """Two-sided p of a published value +/- SE against an assumed one."""
-    return float(2 * stats.t.sf(abs(value_ms - assumed_ms) / standard_error_ms, df))
+    return float(t_test_p((value_ms - assumed_ms) / standard_error_ms, df))
 
 
 def runs_needed(

@@ -12,9 +12,9 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
-from backend.analysis.estimate import LEVEL, Estimate, FloatArray, missing, point
+from backend.analysis.estimate import LEVEL, Estimate, FloatArray, missing, point, t_quantile
 
 DRAWS = 10_000
 METHOD = "cluster bootstrap over prompts, expanded percentile"
@@ -40,8 +40,8 @@ def tail(clusters: int, level: float) -> float:
     """Probability cut off on each side by the expanded percentile interval of `clusters` clusters."""
     if clusters < 2:
         return 0.0
-    t = float(stats.t.ppf(0.5 + level / 2, clusters - 1))
-    return float(stats.norm.cdf(-math.sqrt(clusters / (clusters - 1)) * t))
+    t = t_quantile(level, clusters - 1)
+    return float(special.ndtr(-math.sqrt(clusters / (clusters - 1)) * t))
 
 
 def percentile_interval(draws: FloatArray, clusters: int, level: float) -> tuple[FloatArray, FloatArray]:

@@ -12,9 +12,10 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import special
 
 from backend.analysis.estimate import FloatArray
+from backend.analysis.quantiles import chi_square_below, t_below
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 _U, _UW = (_NODES + 1) / 2, _WEIGHTS / 2  # on (0, 1): both integrals run over probabilities
@@ -29,14 +30,17 @@ def dunnett_quantile(level: float, others: int, df: int, correlation: float = 0.
     """
     rho = min(max(correlation, 0.0), 0.999)
     u = (math.sqrt(rho / (1 - rho)) * special.ndtri(_U))[None, :]
-    s = (np.sqrt(stats.chi2.ppf(_U, df) / df) / math.sqrt(1 - rho))[:, None]
+    s = (np.sqrt(chi_square_below(_U, df) / df) / math.sqrt(1 - rho))[:, None]
 
     def excess(d: float) -> float:
         inner = (special.ndtr(u + d * s) - special.ndtr(u - d * s)) ** others
         return float(_UW @ inner @ _UW) - level
 
-    high = float(stats.t.ppf(1 - (1 - level) / (2 * others), df)) * 1.05 + 0.1  # Bonferroni is above
-    return float(optimize.brentq(excess, 0.0, high, xtol=1e-6))
+    low, high = 0.0, float(t_below(1 - (1 - level) / (2 * others), df)) * 1.05 + 0.1  # Bonferroni is above
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
+    return (low + high) / 2
 
 
 def loss_bounds(means: FloatArray, covariance: FloatArray, df: int, level: float) -> tuple[FloatArray, FloatArray]:
