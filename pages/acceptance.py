@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
@@ -46,77 +48,87 @@ with right:
     names = [str(k) for k in depths]
     chosen = link.some("k", "Depths K", names, names)
 axis, meaning = RATES[rate]
-points = pd.DataFrame(
-    [
-        terms.estimate_row(getattr(position, rate), k=k, position=position.position)
+
+
+def rates() -> dict[str, Any]:
+    """The chosen rate by position as lines and as a map; why there is none."""
+    points = pd.DataFrame(
+        [
+            terms.estimate_row(getattr(position, rate), k=k, position=position.position)
+            for k, found in depths.items()
+            for position in found.positions
+        ]
+    )
+    shown = points[points["k"].astype(str).isin(chosen)]
+    if shown["value"].isna().all():
+        return {"missing": "" if shown.empty else str(shown["reason"].iloc[0])}
+    first = shown[(shown["position"] == 0) & shown["value"].notna()]
+    told = "; ".join(f"K={int(p['k'])}: {axis.words(p['value'], p['low'], p['high'])}" for _, p in first.iterrows())
+    lines = f"{axis.label} by draft position. At position 0: {told or 'not known'}. The table has every figure."
+    heat = f"{axis.label} by depth K and draft position, the figures of the table as a map."
+    return {
+        "lines": show.Chart(drawn.position_lines(shown, axis), lines),
+        "heat": show.Chart(drawn.rate_heat_map(shown, axis), heat),
+    }
+
+
+def every_rate() -> show.Table:
+    """All rates, whatever is chosen."""
+    rows = [
+        {
+            "K": k,
+            "Position": position.position,
+            **{shape.label: terms.figure(getattr(position, name), shape) for name, (shape, _) in RATES.items()},
+            "n": "" if position.survival.n is None else f"{position.survival.n:g}",
+            "Why no interval": position.survival.reason or "",
+        }
         for k, found in depths.items()
         for position in found.positions
     ]
-)
-shown = points[points["k"].astype(str).isin(chosen)]
+    return show.Table(pd.DataFrame(rows), "Survival, conditional and per-drafted rates of every depth and position")
+
+
 st.caption(f"{axis.label}: {meaning} Positions count from 0.")
-if shown["value"].isna().all():
-    st.info("Choose at least one depth." if shown.empty else f"{axis.label} is not known: {shown['reason'].iloc[0]}.")
+by_position = once(*these, "rates", rate, tuple(chosen), build=rates)
+if "missing" in by_position:
+    why = by_position["missing"]
+    st.info(f"{axis.label} is not known: {terms.outside(why)}." if why else "Choose at least one depth.")
 else:
-    first = shown[(shown["position"] == 0) & shown["value"].notna()]
-    told = "; ".join(f"K={int(p['k'])}: {axis.words(p['value'], p['low'], p['high'])}" for _, p in first.iterrows())
-    lines, heat = st.columns([3, 2], gap="medium")
-    with lines:
-        show.chart(
-            once(*these, "lines", rate, tuple(chosen), build=lambda: drawn.position_lines(shown, axis)),
-            f"{axis.label} by draft position. At position 0: {told or 'not known'}. The table has every figure.",
-            key="lines",
-        )
-    with heat:
-        show.chart(
-            once(*these, "heat", rate, tuple(chosen), build=lambda: drawn.rate_heat_map(shown, axis)),
-            f"{axis.label} by depth K and draft position, the figures of the table as a map.",
-            key="heat",
-        )
+    for place, name in zip(st.columns([3, 2], gap="medium"), ("lines", "heat"), strict=True):
+        with place:
+            show.chart(by_position[name], key=name)
 
 with st.expander("Every rate as a table"):
-    show.table(
-        pd.DataFrame(
-            [
-                {
-                    "K": k,
-                    "Position": position.position,
-                    **{shape.label: terms.figure(getattr(position, name), shape) for name, (shape, _) in RATES.items()},
-                    "n": "" if position.survival.n is None else f"{position.survival.n:g}",
-                    "Why no interval": position.survival.reason or "",
-                }
-                for k, found in depths.items()
-                for position in found.positions
-            ]
-        ),
-        "Survival, conditional and per-drafted rates of every depth and position",
-    )
+    show.table(once(*these, "every rate", build=every_rate))
     st.caption("95% intervals in brackets, over prompts (n): greedy repeats of a prompt are copies, not observations.")
 
 counted = {k: found for k, found in depths.items() if found.lengths}
 st.header("How many drafts a step accepts", anchor=False)
+
+
+def lengths() -> show.Chart:
+    """How many drafts the steps of one depth accept."""
+    rows = pd.DataFrame([terms.estimate_row(share, k=deep, accepted=j) for j, share in enumerate(found.lengths)])
+    shares = "; ".join(f"{j}: {SHARE.words(share.value)}" for j, share in enumerate(found.lengths))
+    return show.Chart(drawn.length_histogram(rows, SHARE), f"Share of steps by accepted drafts at K={deep}. {shares}")
+
+
 if counted:
     deep = int(link.one("length", "Depth", [str(k) for k in counted], str(max(counted)), words=lambda k: f"K={k}"))
     found = counted[deep]
-    rows = pd.DataFrame([terms.estimate_row(share, k=deep, accepted=j) for j, share in enumerate(found.lengths)])
-    shares = "; ".join(f"{j}: {SHARE.words(share.value)}" for j, share in enumerate(found.lengths))
-    show.chart(
-        once(*these, "lengths", deep, build=lambda: drawn.length_histogram(rows, SHARE)),
-        f"Share of steps by accepted drafts at K={deep}. {shares}",
-        key="hist",
-    )
+    show.chart(once(*these, "lengths", deep, build=lengths), key="hist")
     length = found.acceptance_length
     st.caption(
         f"Acceptance length {LENGTH.words(length.value, length.low, length.high)}: 1 + accepted drafts per drafted "
         f"step, over {terms.plural(found.drafted_steps, 'step')} of {terms.plural(length.n, 'prompt')}."
     )
 else:
-    lengths = "; ".join(
+    told = "; ".join(
         f"K={k}: {LENGTH.words(found.acceptance_length.value)}"
         for k, found in depths.items()
         if found.acceptance_length.value is not None
     )
-    st.info(f"Only rates were reported, not steps. Acceptance length: {lengths or 'not known'}.")
+    st.info(f"Only rates were reported, not steps. Acceptance length: {told or 'not known'}.")
 
 st.header("Does depth itself change acceptance?", anchor=False)
 st.markdown(
@@ -158,43 +170,74 @@ def series(name: str, which: str, found: list[DepthEffect]) -> list[dict[str, ob
     ]
 
 
-marks = pd.DataFrame(
-    series(ON_SHARED, "difference", effects) + series(ON_FORCED, "difference", forced) + series(RAW, "raw", effects)
-)
-words = effect_words(effects, at)
-if marks["value"].notna().any():
-    show.chart(
-        once(
-            *these,
-            "effect",
-            base,
-            at,
-            build=lambda: drawn.depth_effects(marks.dropna(subset=["value"]), EFFECT, [ON_SHARED, ON_FORCED, RAW]),
-        ),
-        f"Survival at position {at} less that of K={base}, on shared starts and over all steps. {' '.join(words[:1])}",
-        key="effect",
-    )
-st.markdown("\n".join(f"- {sentence}" for sentence in words))
-show.table(
-    pd.DataFrame(
-        [
-            {
-                "K": effect.k,
-                "Shared starts": place.shared_starts,
-                "of them differ": place.discordant_starts,
-                "Difference on them": terms.figure(place.difference, EFFECT),
-                "Raw difference": terms.figure(place.raw, EFFECT),
-                "Remainder": terms.figure(place.remainder, EFFECT),
-                "Shared, of K's starts": terms.figure(effect.shared_share, SHARE),
-                f"Shared, of K={base}'s": terms.figure(effect.shared_share_against, SHARE),
-                "n": "" if place.difference.n is None else f"{place.difference.n:g}",
-            }
-            for effect in effects
-            for place in effect.positions[at : at + 1]
-        ]
-    ),
-    f"Difference of survival at position {at} against K={base}, with its parts",
-)
+def effect_chart(words: list[str]) -> show.Chart | None:
+    """Differences on shared, forced and all starts; None where none is known."""
+    marks = pd.DataFrame(
+        series(ON_SHARED, "difference", effects) + series(ON_FORCED, "difference", forced) + series(RAW, "raw", effects)
+    ).dropna(subset=["value"])
+    alt = f"Survival at position {at} less that of K={base}, on shared starts and over all steps. {' '.join(words[:1])}"
+    if marks.empty:
+        return None
+    return show.Chart(drawn.depth_effects(marks, EFFECT, [ON_SHARED, ON_FORCED, RAW]), alt)
+
+
+def on_shared_starts() -> show.Table:
+    """The difference of every depth, with its parts."""
+    rows = [
+        {
+            "K": effect.k,
+            "Shared starts": place.shared_starts,
+            "of them differ": place.discordant_starts,
+            "Difference on them": terms.figure(place.difference, EFFECT),
+            "Raw difference": terms.figure(place.raw, EFFECT),
+            "Remainder": terms.figure(place.remainder, EFFECT),
+            "Shared, of K's starts": terms.figure(effect.shared_share, SHARE),
+            f"Shared, of K={base}'s": terms.figure(effect.shared_share_against, SHARE),
+            "n": "" if place.difference.n is None else f"{place.difference.n:g}",
+        }
+        for effect in effects
+        for place in effect.positions[at : at + 1]
+    ]
+    return show.Table(pd.DataFrame(rows), f"Difference of survival at position {at} against K={base}, with its parts")
+
+
+def on_forced_starts() -> show.Table:
+    """The same where every start is shared."""
+    rows = [
+        {
+            "K": effect.k,
+            "Forced starts": place.shared_starts,
+            "of them differ": place.discordant_starts,
+            f"Survival at K={base}": ""
+            if place.survival_shared_against is None
+            else f"{place.survival_shared_against:.3f}",
+            "Survival at K": "" if place.survival_shared is None else f"{place.survival_shared:.3f}",
+            "Difference": terms.figure(place.difference, EFFECT),
+            "n": "" if place.difference.n is None else f"{place.difference.n:g}",
+        }
+        for effect in forced
+        for place in effect.positions[at : at + 1]
+    ]
+    return show.Table(pd.DataFrame(rows), f"Difference of survival at position {at} against K={base} on forced starts")
+
+
+def compared() -> dict[str, Any]:
+    """All that is told of one position against one depth."""
+    words = effect_words(effects, at)
+    return {
+        "words": words,
+        "chart": effect_chart(words),
+        "shared": on_shared_starts(),
+        "forced": on_forced_starts() if forced else None,
+        "forced words": effect_words(forced, at) if forced else [],
+    }
+
+
+told = once(*these, "effects", base, at, build=compared)
+if told["chart"] is not None:
+    show.chart(told["chart"], key="effect")
+st.markdown("\n".join(f"- {sentence}" for sentence in told["words"]))
+show.table(told["shared"])
 st.caption(
     f"Remainder: {REMAINDER}. A start counts once, whatever its repeats. Where no shared start differs, the interval "
     "is what that many prompts (n) can exclude at 95%. Words follow a sign-flip test over prompts, adjusted for all "
@@ -202,7 +245,7 @@ st.caption(
 )
 
 st.subheader("Forced starts", anchor=False)
-if not forced:
+if told["forced"] is None:
     st.caption(
         "This sweep has none. With `[forced]` in its specification, prefixes of recorded outputs are replayed at every "
         "depth after the measurement, so that every start is shared."
@@ -211,24 +254,5 @@ else:
     st.caption(
         "Prefixes of recorded outputs, replayed at every depth: every start is shared, so nothing is composition."
     )
-    st.markdown("\n".join(f"- {sentence}" for sentence in effect_words(forced, at)))
-    show.table(
-        pd.DataFrame(
-            [
-                {
-                    "K": effect.k,
-                    "Forced starts": place.shared_starts,
-                    "of them differ": place.discordant_starts,
-                    f"Survival at K={base}": ""
-                    if place.survival_shared_against is None
-                    else f"{place.survival_shared_against:.3f}",
-                    "Survival at K": "" if place.survival_shared is None else f"{place.survival_shared:.3f}",
-                    "Difference": terms.figure(place.difference, EFFECT),
-                    "n": "" if place.difference.n is None else f"{place.difference.n:g}",
-                }
-                for effect in forced
-                for place in effect.positions[at : at + 1]
-            ]
-        ),
-        f"Difference of survival at position {at} against K={base} on forced starts",
-    )
+    st.markdown("\n".join(f"- {sentence}" for sentence in told["forced words"]))
+    show.table(told["forced"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 from backend import charts
@@ -84,7 +83,7 @@ if points.empty:
     st.stop()
 
 
-def drawn() -> tuple[go.Figure, str]:
+def curves() -> show.Chart:
     """The curves, and where each of them is highest."""
     zero = points[(points["k"] == 0) & points["value"].notna()]
     reference = float(zero["value"].iloc[0]) if len(zero) and len(shown) == 1 else None
@@ -92,22 +91,16 @@ def drawn() -> tuple[go.Figure, str]:
     for cell, of in points.dropna(subset=["value"]).groupby("cell_id", sort=False):
         most = of.loc[of["value"].idxmax()]
         ends.append(f"{names[cell]}: highest {axis.words(most['value'])} at K={int(most['k'])}")
-    figure = charts.depth_curve(points, axis, name=view.name, reference=reference)
     told = "; ".join(ends) or "No value is known"
-    return figure, f"{axis.label} against draft depth K. {told}. The table has every figure."
+    return show.Chart(
+        charts.depth_curve(points, axis, name=view.name, reference=reference),
+        f"{axis.label} against draft depth K. {told}. The table has every figure.",
+    )
 
 
-figure, told_of_it = once(
-    view.snapshot, "compare-chart", view.name, metric, tuple(others), tuple(chosen), tuple(shown), build=drawn
-)
-show.chart(figure, told_of_it, key="compare")
-st.caption(f"{axis.label}: {terms.MEANING['acceptance' if metric == 'acceptance_rate' else metric]}")
-if len({sources[s] for s in [view.name, *others]}) > 1:
-    st.caption("These sweeps have different sources. They are drawn side by side and never pooled.")
-
-st.header("Figures", anchor=False)
-table = pd.DataFrame(
-    [
+def figures() -> show.Table:
+    """The same figures, and the runs behind each."""
+    rows = [
         {
             "Sweep and cell": point["series"],
             "K": int(point["k"]),
@@ -122,52 +115,70 @@ table = pd.DataFrame(
         }
         for _, point in points.iterrows()
     ]
-)
-show.table(table.drop(columns=["Sweep and cell"]) if len(shown) == 1 else table, f"{axis.label} of every chosen depth")
+    table = pd.DataFrame(rows)
+    alone = table.drop(columns=["Sweep and cell"]) if len(shown) == 1 else table
+    return show.Table(alone, f"{axis.label} of every chosen depth")
+
+
+def pairwise() -> show.Table | None:
+    """Each depth against the chosen one; None where there is only one."""
+    rows = []
+    for depth in comparison.depths:
+        if depth.k == base:
+            continue
+        pair = next(p for p in comparison.pairs if {p.k, p.against} == {depth.k, base})
+        change = pair.change_percent if pair.against == base else terms.turned(pair.change_percent)
+        rows.append(
+            {
+                "K": depth.k,
+                f"Decode throughput against K={base} (%)": terms.percent(change, signed=True),
+                "p (Holm)": "" if pair.p_holm is None else f"{pair.p_holm:.2g}",
+                "Runs": link.to_runs(f"{depth.runs:g}", view.name, depth=depth.k, cell=cell_id),
+                "Why no interval": change.reason or "",
+            }
+        )
+    return show.Table(pd.DataFrame(rows), f"Change of decode throughput against K={base}") if rows else None
+
+
+def by_category() -> show.Table | None:
+    """The comparison within each prompt category; None where prompts have none."""
+    rows = [
+        {
+            "Category": name,
+            "Answer": terms.verdict(found),
+            **{f"K={depth.k} (tok/s)": f"{depth.decode_tok_s:.1f}" for depth in found.depths},
+        }
+        for name, found in view.snapshot.categories(view.name, cell_id).items()
+    ]
+    return show.Table(pd.DataFrame(rows), "The same comparison within each prompt category") if rows else None
+
+
+choice = (metric, tuple(others), tuple(chosen), tuple(shown))
+show.chart(once(view.snapshot, "compare-chart", view.name, *choice, build=curves), key="compare")
+st.caption(f"{axis.label}: {terms.MEANING['acceptance' if metric == 'acceptance_rate' else metric]}")
+if len({sources[s] for s in [view.name, *others]}) > 1:
+    st.caption("These sweeps have different sources. They are drawn side by side and never pooled.")
+
+st.header("Figures", anchor=False)
+show.table(once(view.snapshot, "compare-table", view.name, *choice, build=figures))
 
 st.header("One depth against another", anchor=False)
 cell_id = frame.choose_cell(view)
 comparison = view.snapshot.comparison(view.name, cell_id)
 if not comparison.depths:
-    st.info(f"Depths cannot be compared: {comparison.reason}.")
+    st.info(f"Depths cannot be compared: {terms.outside(comparison.reason)}.")
     st.stop()
 measured = [str(depth.k) for depth in comparison.depths]
 base = int(link.one("base", "Compared with", measured, measured[0], words=lambda k: f"K={k}"))
-pairs = []
-for depth in comparison.depths:
-    if depth.k == base:
-        continue
-    pair = next(p for p in comparison.pairs if {p.k, p.against} == {depth.k, base})
-    change = pair.change_percent if pair.against == base else terms.turned(pair.change_percent)
-    pairs.append(
-        {
-            "K": depth.k,
-            f"Decode throughput against K={base} (%)": terms.percent(change, signed=True),
-            "p (Holm)": "" if pair.p_holm is None else f"{pair.p_holm:.2g}",
-            "Runs": link.to_runs(f"{depth.runs:g}", view.name, depth=depth.k, cell=cell_id),
-            "Why no interval": change.reason or "",
-        }
-    )
+pairs = once(view.snapshot, "pairs", view.name, cell_id, base, build=pairwise)
 if pairs:
-    show.table(pd.DataFrame(pairs), f"Change of decode throughput against K={base}")
+    show.table(pairs)
     st.caption("Paired inside blocks where there are blocks; intervals and p adjusted for all pairs (Holm).")
 else:
     st.info("Only one depth has a throughput.")
 
-categories = view.snapshot.categories(view.name, cell_id)
+categories = once(view.snapshot, "categories", view.name, cell_id, build=by_category)
 if categories:
     st.header("By prompt category", anchor=False)
-    show.table(
-        pd.DataFrame(
-            [
-                {
-                    "Category": name,
-                    "Answer": terms.verdict(found),
-                    **{f"K={depth.k} (tok/s)": f"{depth.decode_tok_s:.1f}" for depth in found.depths},
-                }
-                for name, found in categories.items()
-            ]
-        ),
-        "The same comparison within each prompt category",
-    )
+    show.table(categories)
     st.caption("Decode throughput of that category's requests alone, the same runs.")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 from backend import charts
@@ -23,6 +24,7 @@ MEANING = {
     DRAFT: "What drafting adds once, whatever the depth.",
     MARGINAL: "What one more position adds to draft and verify.",
 }
+LEFT = Axis("Run minus line", "ms", 2)
 NO_DF = "no residual degrees of freedom"
 
 view = frame.open_page("Cycle fit")
@@ -36,14 +38,29 @@ st.markdown(
     "the runs of all depths."
 )
 fit = view.snapshot.cycle_fit(view.name, cell_id)
-runs = arms(view.snapshot.cell_rows(view.name, cell_id))
-points = runs.assign(value=cycle_ms(runs)).dropna(subset=["value"])
-points["hover"] = [show.run_hover(run, AXIS.words(run["value"])) for _, run in points.iterrows()]
+these = (view.snapshot, "cycle", view.name, cell_id)
+
+
+def cycles(shown: Axis, less: Callable[[int], float] = lambda k: 0.0) -> pd.DataFrame:
+    """A row a run: its cycle, less what `less` gives for its depth."""
+    runs = arms(view.snapshot.cell_rows(view.name, cell_id))
+    runs = runs.assign(value=cycle_ms(runs) - [less(int(k)) for k in runs["k"]]).dropna(subset=["value"])
+    return runs.assign(hover=[show.run_hover(run, shown.words(run["value"])) for _, run in runs.iterrows()])
+
+
+def means() -> show.Chart | None:
+    """What there is without a fit; None where no run has a cycle."""
+    mean = cycles(AXIS).groupby("k", as_index=False)["value"].mean().assign(low=None, high=None, n=1, reason=fit.reason)
+    if mean.empty:
+        return None
+    return show.Chart(charts.depth_curve(mean, AXIS, name=view.name), "Cycle time against draft depth K")
+
+
 if not fit.windows:
-    st.info(f"No cycle fit: {fit.reason}.")
-    if len(points):
-        means = points.groupby("k", as_index=False)["value"].mean().assign(low=None, high=None, n=1, reason=fit.reason)
-        show.chart(charts.depth_curve(means, AXIS, name=view.name), "Cycle time against draft depth K", key="cycle")
+    st.info(f"No cycle fit: {terms.outside(fit.reason)}.")
+    unfitted = once(*these, "means", build=means)
+    if unfitted:
+        show.chart(unfitted, key="cycle")
     st.stop()
 
 
@@ -62,6 +79,86 @@ def notes(w: Window) -> str:
     return ", ".join([*flags, *([w.t_draft_ms.reason] if w.t_draft_ms.reason else [])])
 
 
+def fitted() -> show.Chart:
+    """The runs with the line over the window and its band."""
+    line = [
+        terms.estimate_row(window.contrast((1.0, 1.0, float(k))).estimate(window.level, NO_DF), k=float(k))
+        for k in np.arange(0, window.k[-1] + 0.01, 0.25)
+    ]
+    told = ", ".join(f"{axis.label} {axis.words(estimate.value)}" for axis, estimate in costs)
+    return show.Chart(
+        charts.cycle_fit(
+            cycles(AXIS), pd.DataFrame(line), AXIS, t_draft=window.t_draft_ms.value, window=named(window.k)
+        ),
+        f"Cycle time against draft depth K with the line fitted over {named(window.k)}: {told}",
+    )
+
+
+def left_over() -> show.Chart:
+    """Every run of the window less the line."""
+    left = cycles(LEFT, lambda k: window.cycle_at(k).value or 0.0)
+    return show.Chart(
+        charts.residuals(left[left["k"].isin([0, *window.k])], LEFT),
+        f"What the line over {named(window.k)} leaves of every run, by draft depth K",
+    )
+
+
+def drift() -> show.Chart:
+    """Both costs by the depths in the fit."""
+    rows = [
+        terms.estimate_row(estimate, quantity=quantity, window=named(w.k))
+        for w in fit.windows
+        for quantity, estimate in (("t_draft", w.t_draft_ms), ("t_marginal", w.t_marginal_ms))
+    ]
+    return show.Chart(
+        charts.drift(pd.DataFrame(rows), {"t_draft": DRAFT, "t_marginal": MARGINAL}),
+        "Draft cost and cost of a position by the depths in the fit. The table below has the figures.",
+    )
+
+
+def by_window() -> show.Table:
+    """The fit by the depths in it."""
+    rows = [
+        {
+            "Depths": named(w.k),
+            "Runs": w.n,
+            "t_draft (ms)": terms.figure(w.t_draft_ms, DRAFT),
+            "t_marginal (ms)": terms.figure(w.t_marginal_ms, MARGINAL),
+            "Residual (ms)": terms.figure(w.residual_ms, AXIS),
+            "Notes": notes(w),
+        }
+        for w in fit.windows
+    ]
+    return show.Table(pd.DataFrame(rows), "The fit by the depths in it")
+
+
+def other_intervals() -> show.Table:
+    """The pooled fit's intervals and the study's."""
+    rows = [
+        {
+            "Depths": named(w.k),
+            "t_draft, pooled (ms)": terms.figure(w.pooled_t_draft_ms, DRAFT),
+            "t_marginal, pooled (ms)": terms.figure(w.pooled_t_marginal_ms, MARGINAL),
+            "t_draft, the study's (ms)": "" if w.study_t_draft_ms is None else terms.figure(w.study_t_draft_ms, DRAFT),
+        }
+        for w in fit.windows
+    ]
+    return show.Table(pd.DataFrame(rows), "The same windows with other intervals")
+
+
+def without_one() -> show.Table | None:
+    """The fit without one depth; None where too few are left."""
+    rows = [
+        {
+            "Left out": f"K={k}",
+            "t_draft (ms)": terms.figure(draft, DRAFT),
+            "t_marginal (ms)": terms.figure(marginal, MARGINAL),
+        }
+        for k, draft, marginal in fit.leave_one_out
+    ]
+    return show.Table(pd.DataFrame(rows), "The fit without one depth") if rows else None
+
+
 windows = {str(window.k[-1]): window for window in fit.windows}
 top = link.one("window", "Depths in the fit", list(windows), list(windows)[-1], words=lambda m: named(windows[m].k))
 window = windows[top]
@@ -71,111 +168,32 @@ for place, (axis, estimate) in zip(st.columns(3), costs, strict=True):
     bounds = (
         f"95% interval [{estimate.low:.2f}, {estimate.high:.2f}] ms"
         if estimate.has_interval
-        else (f"no interval: {estimate.reason}")
+        else f"no interval: {terms.outside(estimate.reason)}"
     )
-    place.caption(f"{bounds}, n={estimate.n}  \n{estimate.method}")
+    place.caption(f"{bounds}, n={estimate.n}  \n{terms.outside(estimate.method)}")
 
-
-def fitted() -> go.Figure:
-    """The runs with the line over the window and its band."""
-    line = [
-        terms.estimate_row(window.contrast((1.0, 1.0, float(k))).estimate(window.level, NO_DF), k=float(k))
-        for k in np.arange(0, window.k[-1] + 0.01, 0.25)
-    ]
-    return charts.cycle_fit(points, pd.DataFrame(line), AXIS, t_draft=window.t_draft_ms.value, window=named(window.k))
-
-
-figure = once(view.snapshot, "fit", view.name, cell_id, top, build=fitted)
-told = ", ".join(f"{axis.label} {axis.words(estimate.value)}" for axis, estimate in costs)
-show.chart(figure, f"Cycle time against draft depth K with the line fitted over {named(window.k)}: {told}", key="cycle")
-st.markdown("\n".join(f"- {sentence}" for sentence in fit.diagnosis))
-
-LEFT = Axis("Run minus line", "ms", 2)
-inside = points[points["k"].isin([0, *window.k])]
-left = inside.assign(value=[run["value"] - (window.cycle_at(int(run["k"])).value or 0) for _, run in inside.iterrows()])
-left["hover"] = [show.run_hover(run, LEFT.words(run["value"])) for _, run in left.iterrows()]
-show.chart(
-    once(view.snapshot, "residuals", view.name, cell_id, top, build=lambda: charts.residuals(left, LEFT)),
-    f"What the line over {named(window.k)} leaves of every run, by draft depth K",
-    key="left",
-)
+show.chart(once(*these, "fit", top, build=fitted), key="cycle")
+st.markdown("\n".join(f"- {terms.outside(sentence)}" for sentence in fit.diagnosis))
+show.chart(once(*these, "residuals", top, build=left_over), key="left")
 
 st.header("How the fit drifts with its depths", anchor=False)
 st.caption(
     "The same model over K=1..m for every m. A cost that is real stays put as depths are added; an interval "
     "that is not defined (no residual degrees of freedom) is an open mark, not a short bar."
 )
-drift = pd.DataFrame(
-    [
-        terms.estimate_row(estimate, quantity=quantity, window=named(w.k))
-        for w in fit.windows
-        for quantity, estimate in (("t_draft", w.t_draft_ms), ("t_marginal", w.t_marginal_ms))
-    ]
-)
-show.chart(
-    once(
-        view.snapshot,
-        "drift",
-        view.name,
-        cell_id,
-        build=lambda: charts.drift(drift, {"t_draft": DRAFT, "t_marginal": MARGINAL}),
-    ),
-    "Draft cost and cost of a position by the depths in the fit. The table below has the figures.",
-    key="drift",
-)
-show.table(
-    pd.DataFrame(
-        [
-            {
-                "Depths": named(w.k),
-                "Runs": w.n,
-                "t_draft (ms)": terms.figure(w.t_draft_ms, DRAFT),
-                "t_marginal (ms)": terms.figure(w.t_marginal_ms, MARGINAL),
-                "Residual (ms)": terms.figure(w.residual_ms, AXIS),
-                "Notes": notes(w),
-            }
-            for w in fit.windows
-        ]
-    ),
-    "The fit by the depths in it",
-)
+show.chart(once(*these, "drift", build=drift), key="drift")
+show.table(once(*these, "by window", build=by_window))
 
 with st.expander("Other intervals for the same fit"):
     st.markdown(
         "*Pooled*: one fit over all runs. *The study's*: ± 2 standard errors, with the K=0 cycle taken as "
         "exact; by simulation it covers about 80%, not 95%."
     )
-    show.table(
-        pd.DataFrame(
-            [
-                {
-                    "Depths": named(w.k),
-                    "t_draft, pooled (ms)": terms.figure(w.pooled_t_draft_ms, DRAFT),
-                    "t_marginal, pooled (ms)": terms.figure(w.pooled_t_marginal_ms, MARGINAL),
-                    "t_draft, the study's (ms)": ""
-                    if w.study_t_draft_ms is None
-                    else terms.figure(w.study_t_draft_ms, DRAFT),
-                }
-                for w in fit.windows
-            ]
-        ),
-        "The same windows with other intervals",
-    )
-    if fit.leave_one_out:
+    show.table(once(*these, "other intervals", build=other_intervals))
+    left_out = once(*these, "without one", build=without_one)
+    if left_out:
         st.markdown("Leaving one depth out of the whole curve:")
-        show.table(
-            pd.DataFrame(
-                [
-                    {
-                        "Left out": f"K={k}",
-                        "t_draft (ms)": terms.figure(draft, DRAFT),
-                        "t_marginal (ms)": terms.figure(marginal, MARGINAL),
-                    }
-                    for k, draft, marginal in fit.leave_one_out
-                ]
-            ),
-            "The fit without one depth",
-        )
+        show.table(left_out)
 
 st.header("How many blocks would it take?", anchor=False)
 planner.draw(view, cell_id)

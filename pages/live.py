@@ -48,7 +48,7 @@ def follow() -> None:
     silent_s = time.time() - now.updated_unix_s
     running = now.state == "running"
     stale = running and silent_s > STALE_AFTER_S.get(str(now.phase), STALE_OTHERWISE_S)
-    st.header(now.sweep or "No sweep", anchor=False)
+    st.header(terms.outside(now.sweep or "No sweep"), anchor=False)
     if stale:
         st.error(
             f"Stale: it says running, but nothing was written for {terms.lasting(silent_s)}. The sweep was "
@@ -56,7 +56,8 @@ def follow() -> None:
         )
     elif running:
         arm = "" if now.k is None else f" K={now.k}" + ("" if now.block is None else f", block {now.block}")
-        st.info(f"Running{arm}: {PHASES.get(str(now.phase), now.phase or 'between runs')}.")
+        doing = terms.outside(PHASES.get(str(now.phase), now.phase or "between runs"))
+        st.info(f"Running{arm}: {doing}.")
     else:
         ENDS.get(now.state, st.info)(terms.outside(f"{now.state.capitalize()}. {now.message}".strip()))
     if now.runs_total:
@@ -80,12 +81,12 @@ def follow() -> None:
         )
     )
     if now.queue:
-        st.markdown("Waiting: " + ", ".join(f"`{name}`" for name in now.queue))
+        st.markdown("Waiting: " + ", ".join(f"`{terms.outside(name)}`" for name in now.queue))
 
 
 follow()
 if view.sweep is not None:
-    st.header(f"Runs stored so far: {view.name}", anchor=False)
+    st.header(f"Runs stored so far: {terms.outside(view.name)}", anchor=False)
     frame.source_badge(view.sweep)
     order.draw(view, key="live-order")
     tightening.follow(view.name)

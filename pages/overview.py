@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 from backend import charts
@@ -21,8 +20,8 @@ from pages.parts.once import once
 CURVES = {"decode_tok_s": 560, "tokens_per_step": 260, "cycle_ms": 260}  # -> height
 
 
-def curve(quantity: str, rows: list[KSummary], runs: pd.DataFrame, comparison: Comparison) -> tuple[go.Figure, str]:
-    """One quantity against K, with the runs behind where there is more than one a depth; and what it shows in words."""
+def curve(quantity: str, rows: list[KSummary], runs: pd.DataFrame, comparison: Comparison) -> show.Chart:
+    """One quantity against K, with the runs behind where there is more than one a depth."""
     axis = terms.QUANTITIES[quantity]
     points = pd.DataFrame([terms.estimate_row(row.figures()[quantity], k=row.k) for row in rows])
     single = runs[["k", "block", "order_index", "run_id"]].assign(value=runs[quantity]).dropna(subset=["value"])
@@ -47,7 +46,7 @@ def curve(quantity: str, rows: list[KSummary], runs: pd.DataFrame, comparison: C
     there = points.dropna(subset=["value"])
     told = "; ".join(f"K={int(p['k'])}: {axis.words(p['value'], p['low'], p['high'])}" for _, p in there.iterrows())
     found = f"{terms.verdict(comparison)}. " if main else ""
-    return figure, f"{found}{axis.label} against draft depth K. {told}"
+    return show.Chart(figure, f"{found}{axis.label} against draft depth K. {told}")
 
 
 def chance(p: float | None) -> str:
@@ -60,11 +59,11 @@ def prompts(estimate: Estimate) -> str:
     return str(estimate.n) if estimate.has_interval and "prompt" in estimate.method else ""
 
 
-def every_depth(rows: list[KSummary], comparison: Comparison) -> pd.DataFrame:
+def every_depth(rows: list[KSummary], comparison: Comparison) -> show.Table:
     """A row a depth: the three curves' figures, loss, probability, verdict, and how many runs and prompts."""
     losses = {loss.k: loss for loss in comparison.depths}
     axes = {name: terms.QUANTITIES[name] for name in CURVES}
-    return pd.DataFrame(
+    told = pd.DataFrame(
         [
             {
                 "K": row.k,
@@ -80,12 +79,13 @@ def every_depth(rows: list[KSummary], comparison: Comparison) -> pd.DataFrame:
             for row in rows
         ]
     )
+    return show.Table(told, "Figures of every depth with their intervals")
 
 
-def named_depths(comparison: Comparison) -> pd.DataFrame:
-    """A row a depth that the specification names, with what it loses."""
+def named_depths(comparison: Comparison) -> show.Table | None:
+    """A row a depth that the specification names, with what it loses; None where it names none."""
     runs = {loss.k: loss.runs for loss in comparison.depths}
-    return pd.DataFrame(
+    told = pd.DataFrame(
         [
             {
                 "Depth": regret.name,
@@ -97,6 +97,7 @@ def named_depths(comparison: Comparison) -> pd.DataFrame:
             for regret in comparison.regrets
         ]
     )
+    return None if told.empty else show.Table(told, "Loss of every depth that the sweep's specification names")
 
 
 def content() -> dict[str, Any]:
@@ -115,6 +116,18 @@ def content() -> dict[str, Any]:
     }
 
 
+def to_know() -> list[tuple[str, str]]:
+    """Severity and words of each kind of warning."""
+    findings = view.snapshot.of_sweep("findings", view.name)
+    warnings = findings[findings["severity"].isin(["warning", "error"])]
+    said = []
+    for (code, severity), group in warnings.groupby(["code", "severity"], sort=False):
+        several = f" ({terms.plural(len(group), 'run')})" if len(group) > 1 else ""
+        told = terms.sentences(group["message"].iloc[0], group["action"].iloc[0])
+        said.append((str(severity), f"**{terms.outside(code)}**{several}: {terms.outside(told)}"))
+    return said
+
+
 view = frame.open_page("Overview")
 frame.source_badge(view.sweep)
 cell_id = frame.choose_cell(view)
@@ -123,45 +136,34 @@ if cell_id is None:
 
 found = once(view.snapshot, "overview", view.name, cell_id, build=content)
 st.header(found["verdict"], anchor=False)
-st.markdown(found["answer"])
-
-
-def draw(quantity: str) -> None:
-    """One of the curves."""
-    figure, told = found["curves"][quantity]
-    show.chart(figure, told, key=f"curve-{quantity}")
-
+st.markdown(terms.outside(found["answer"]))
 
 left, right = st.columns([3, 2], gap="medium")
 with left:
     st.subheader("Decode throughput", anchor=False)
-    draw("decode_tok_s")
+    show.chart(found["curves"]["decode_tok_s"], key="curve-decode_tok_s")
 with right:
     st.subheader("What explains it", anchor=False)
     st.caption("Throughput is tokens per step over cycle time: depth raises both.")
-    draw("tokens_per_step")
-    draw("cycle_ms")
+    for quantity in ("tokens_per_step", "cycle_ms"):
+        show.chart(found["curves"][quantity], key=f"curve-{quantity}")
 
 st.subheader("Every depth", anchor=False)
-show.table(found["every depth"], "Figures of every depth with their intervals")
-why = " or ".join(found["no interval"])
+show.table(found["every depth"])
+why = terms.outside(" or ".join(found["no interval"]))
 st.caption(
     "Figures in brackets are 95% intervals: over runs for throughput and cycle, over prompts for tokens per step"
     + (f"; none for throughput where there is {why}. " if why else ". ")
     + f"Verdict: *within* {MARGIN_PERCENT:g}% of the fastest depth, *worse* by more, or *unresolved*: not told apart "
     "by these runs. P(fastest): the probability that no other depth is faster. A number of runs leads to them."
 )
-if len(found["named depths"]):
+if found["named depths"]:
     st.subheader("What the named depths cost", anchor=False)
-    show.table(found["named depths"], "Loss of every depth that the sweep's specification names")
+    show.table(found["named depths"])
 
-findings = view.snapshot.of_sweep("findings", view.name)
-warnings = findings[findings["severity"].isin(["warning", "error"])]
-if len(warnings):
+warnings = once(view.snapshot, "warnings", view.name, build=to_know)
+if warnings:
     st.subheader("What to know before trusting this", anchor=False)
-    for (code, severity), group in warnings.groupby(["code", "severity"], sort=False):
-        box = st.error if severity == "error" else st.warning
-        several = f" ({terms.plural(len(group), 'run')})" if len(group) > 1 else ""
-        told = terms.sentences(group["message"].iloc[0], group["action"].iloc[0])
-        box(f"**{code}**{several}: {terms.outside(told)}")
+    for severity, told in warnings:
+        (st.error if severity == "error" else st.warning)(told)
     st.page_link("pages/runs.py", label="Findings run by run", query_params={"sweep": view.name})

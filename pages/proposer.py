@@ -6,10 +6,12 @@ import pandas as pd
 import streamlit as st
 
 from backend.analysis.stages import PARTS, stages_of
-from backend.analysis.timing_report import NOTHING
+from backend.analysis.timing_lines import TimingLines
+from backend.analysis.timing_report import NOTHING, TimingReport
 from backend.charts import Axis
 from backend.charts import timing as drawn
 from pages.parts import frame, link, show, terms
+from pages.parts.once import once
 
 TIME = Axis("Time a decode step", "ms", 3)
 PERCENT = Axis("Share", "%", 2)
@@ -34,8 +36,12 @@ st.markdown(
     "Stages exclude each other, so they add up to the cycle; what they leave is the **residual**. "
     "Throughput never comes from these requests."
 )
-bars = pd.DataFrame(
-    [
+these = (view.snapshot, "proposer", view.name, cell_id)
+
+
+def parts() -> show.Chart:
+    """Where a decode step goes at every depth."""
+    bars = [
         {
             "k": row.k,
             "part": PART_NAMES[part],
@@ -46,65 +52,129 @@ bars = pd.DataFrame(
         for row in report.times
         for words in [TIME.words(row.part(part).value, row.part(part).low, row.part(part).high)]
     ]
-)
-cycle = pd.DataFrame([terms.estimate_row(row.cycle_ms, k=row.k) for row in report.times])
-deepest = report.times[-1]
-told = ", ".join(f"{PART_NAMES[part].lower()} {TIME.words(deepest.part(part).value)}" for part in PARTS)
-show.chart(
-    drawn.stacked_parts(bars, TIME, cycle=cycle),
-    f"Parts of a decode step by draft depth K. At K={deepest.k} of {TIME.words(deepest.cycle_ms.value)}: {told}.",
-    key="parts",
-)
+    cycle = pd.DataFrame([terms.estimate_row(row.cycle_ms, k=row.k) for row in report.times])
+    deepest = report.times[-1]
+    told = ", ".join(f"{PART_NAMES[part].lower()} {TIME.words(deepest.part(part).value)}" for part in PARTS)
+    return show.Chart(
+        drawn.stacked_parts(pd.DataFrame(bars), TIME, cycle=cycle),
+        f"Parts of a decode step by draft depth K. At K={deepest.k} of {TIME.words(deepest.cycle_ms.value)}: {told}.",
+    )
+
+
+def books() -> show.Table:
+    """The same in figures, and whether they add up."""
+    rows = [
+        {
+            "K": row.k,
+            "Runs": row.n_runs,
+            **{f"{PART_NAMES[part]} (ms)": terms.figure(row.part(part), TIME) for part in PARTS},
+            "Cycle (ms)": terms.figure(row.cycle_ms, TIME),
+            "Residual (%)": terms.figure(row.residual_pct, PERCENT),
+            "Overhead of the timers (%)": terms.figure(row.overhead_pct, PERCENT),
+        }
+        for row in report.times
+    ]
+    return show.Table(pd.DataFrame(rows), "Times of a decode step by part and depth, with residual and overhead")
+
+
+def against_fit(lines: TimingLines) -> show.Table:
+    """The two costs of drafting as timed and as the cycle fit has them."""
+    fit = view.snapshot.cycle_fit(view.name, cell_id)
+    window = fit.windows[-1] if fit.windows else None
+    rows = [
+        {
+            "Cost": cost,
+            "Timed (ms)": terms.figure(timed, TIME),
+            "Cycle fit (ms)": "no fit" if fitted is None else terms.figure(fitted, TIME),
+            "Why no interval": timed.reason or "",
+        }
+        for cost, timed, fitted in (
+            ("Drafting, once (t_draft)", lines.fixed_ms, window and window.t_draft_ms),
+            ("One more position (t_marginal)", lines.marginal_ms, window and window.t_marginal_ms),
+        )
+    ]
+    return show.Table(
+        pd.DataFrame(rows), "Costs of drafting as timed inside the engine and as the cycle fit infers them"
+    )
+
+
+def by_position(report: TimingReport, stage: str) -> show.Chart:
+    """What each draft position takes."""
+    rows = [
+        {"k": row.k, "position": row.position, "stage": row.stage, **terms.estimate_row(row.time_ms)}
+        for row in report.positions
+        if row.stage == stage
+    ]
+    return show.Chart(
+        drawn.position_costs(pd.DataFrame(rows), POSITION),
+        f"Time of {stage.replace('_', ' ')} by draft position, a line a depth. The table below has the figures.",
+    )
+
+
+def spread_of(part: str) -> show.Chart | None:
+    """How far single steps lie apart; None where no step has a time."""
+    spread = view.snapshot.step_spread(view.name, cell_id, {name: stages_of(name) for name in PARTS})
+    spread = spread[spread["part"] == part]
+    if spread.empty:
+        return None
+    boxes = spread.assign(**{name: 1e3 * spread[f"{name}_s"] for name in ("p05", "p25", "p50", "p75", "p95")})
+    medians = "; ".join(f"K={int(row['k'])}: {TIME.words(row['p50'])}" for _, row in boxes.iterrows())
+    return show.Chart(
+        drawn.step_spread(boxes, TIME),
+        f"{PART_NAMES[part]}: spread of single steps by depth, 5% to 95%. Medians: {medians}",
+    )
+
+
+def every_stage() -> show.Table:
+    """All stages with their shares."""
+    rows = [
+        {
+            "K": row.k,
+            "Stage": row.stage,
+            "Position": "" if row.position < 0 else str(row.position),
+            "Part": PART_NAMES[row.part],
+            "Time (ms)": terms.figure(row.time_ms, TIME),
+            "Share (%)": terms.figure(row.share_pct, PERCENT),
+            "What runs in it": row.contains,
+        }
+        for row in report.shares
+    ]
+    return show.Table(pd.DataFrame(rows), "Every stage by depth and draft position")
+
+
+def by_rank() -> show.Table | None:
+    """What each rank takes; None with one rank."""
+    rows = [
+        {
+            "K": row.k,
+            "Rank": row.rank,
+            "Proposer (ms)": terms.figure(row.t_draft_ms, TIME),
+            "Verify step (ms)": terms.figure(row.t_verify_ms, TIME),
+            "Waiting for slower ranks (ms)": terms.figure(row.wait_ms, TIME),
+        }
+        for row in report.ranks
+    ]
+    return show.Table(pd.DataFrame(rows), "Times by rank, and how long each waits in collectives") if rows else None
+
+
+show.chart(once(*these, "parts", build=parts), key="parts")
 
 st.header("The books", anchor=False)
-show.table(
-    pd.DataFrame(
-        [
-            {
-                "K": row.k,
-                "Runs": row.n_runs,
-                **{f"{PART_NAMES[part]} (ms)": terms.figure(row.part(part), TIME) for part in PARTS},
-                "Cycle (ms)": terms.figure(row.cycle_ms, TIME),
-                "Residual (%)": terms.figure(row.residual_pct, PERCENT),
-                "Overhead of the timers (%)": terms.figure(row.overhead_pct, PERCENT),
-            }
-            for row in report.times
-        ]
-    ),
-    "Times of a decode step by part and depth, with residual and overhead",
-)
+show.table(once(*these, "books", build=books))
 st.caption(
     "95% intervals in brackets, over runs; of the overhead over pairs of a run and a prompt. Cycle: the engine's clock "
     "of the same requests. Residual: its share in no stage. Overhead: the cycle with timers on against off."
 )
 for gap in report.large_gaps:
-    st.markdown(f"- At K={gap.k}, {gap.contains} takes {PERCENT.words(gap.share_pct.value)} of the cycle.")
+    share = PERCENT.words(gap.share_pct.value)
+    st.markdown(f"- At K={gap.k}, {terms.outside(gap.contains)} takes {share} of the cycle.")
 
 st.header("Timed against inferred", anchor=False)
-fit = view.snapshot.cycle_fit(view.name, cell_id)
-lines, window = report.lines, fit.windows[-1] if fit.windows else None
+lines = report.lines
 if lines is None:
     st.info("A line over depths needs at least two drafted depths in a block.")
 else:
-    show.table(
-        pd.DataFrame(
-            [
-                {
-                    "Cost": "Drafting, once (t_draft)",
-                    "Timed (ms)": terms.figure(lines.fixed_ms, TIME),
-                    "Cycle fit (ms)": terms.figure(window.t_draft_ms, TIME) if window else "no fit",
-                    "Why no interval": lines.fixed_ms.reason or "",
-                },
-                {
-                    "Cost": "One more position (t_marginal)",
-                    "Timed (ms)": terms.figure(lines.marginal_ms, TIME),
-                    "Cycle fit (ms)": terms.figure(window.t_marginal_ms, TIME) if window else "no fit",
-                    "Why no interval": lines.marginal_ms.reason or "",
-                },
-            ]
-        ),
-        "Costs of drafting as timed inside the engine and as the cycle fit infers them",
-    )
+    show.table(once(*these, "against the fit", build=lambda: against_fit(lines)))
     st.caption(
         f"Timed: in every block a line over K={min(lines.k)} to {max(lines.k)}, for the proposer "
         f"({terms.figure(lines.draft_intercept_ms, TIME)} + K × {terms.figure(lines.draft_slope_ms, TIME)} ms) and for "
@@ -113,76 +183,29 @@ else:
     )
 
 if report.hidden:
-    st.info(f"{terms.sentences(report.hidden)}")
+    st.info(terms.outside(terms.sentences(report.hidden)))
 inside = view.snapshot.timing(view.name, cell_id, "diagnostic") if report.hidden else report
-positions = pd.DataFrame(
-    [
-        {"k": row.k, "position": row.position, "stage": row.stage, **terms.estimate_row(row.time_ms)}
-        for row in inside.positions
-    ]
-)
-if len(positions):
+stages = list(dict.fromkeys(row.stage for row in inside.positions))
+if stages:
     st.header("Draft positions", anchor=False)
     if report.hidden:
         st.caption("From diagnostic runs without CUDA graphs: shares are telling, times are not those of serving.")
-    stages = list(dict.fromkeys(positions["stage"]))
     stage = link.one("stage", "Stage", stages, stages[0], words=lambda name: name.replace("_", " "))
-    shown = positions[positions["stage"] == stage]
-    show.chart(
-        drawn.position_costs(shown, POSITION),
-        f"Time of {stage.replace('_', ' ')} by draft position, a line a depth. The table below has the figures.",
-        key="positions",
-    )
+    show.chart(once(*these, "positions", stage, build=lambda: by_position(inside, stage)), key="positions")
 
 st.header("Single steps", anchor=False)
 part = link.one("part", "Part", list(PARTS), "draft", words=PART_NAMES.__getitem__)
-spread = view.snapshot.step_spread(view.name, cell_id, {name: stages_of(name) for name in PARTS})
-spread = spread[spread["part"] == part]
-if spread.empty:
+spread = once(*these, "spread", part, build=lambda: spread_of(part))
+if spread is None:
     st.info(f"No step has a time for: {PART_NAMES[part]}.")
 else:
-    boxes = spread.assign(**{name: 1e3 * spread[f"{name}_s"] for name in ("p05", "p25", "p50", "p75", "p95")})
-    medians = "; ".join(f"K={int(row['k'])}: {TIME.words(row['p50'])}" for _, row in boxes.iterrows())
-    show.chart(
-        drawn.step_spread(boxes, TIME),
-        f"{PART_NAMES[part]}: spread of single steps by depth, 5% to 95%. Medians: {medians}",
-        key="spread",
-    )
+    show.chart(spread, key="spread")
 
 with st.expander("Every stage"):
-    show.table(
-        pd.DataFrame(
-            [
-                {
-                    "K": row.k,
-                    "Stage": row.stage,
-                    "Position": "" if row.position < 0 else str(row.position),
-                    "Part": PART_NAMES[row.part],
-                    "Time (ms)": terms.figure(row.time_ms, TIME),
-                    "Share (%)": terms.figure(row.share_pct, PERCENT),
-                    "What runs in it": row.contains,
-                }
-                for row in report.shares
-            ]
-        ),
-        "Every stage by depth and draft position",
-    )
-if report.ranks:
+    show.table(once(*these, "every stage", build=every_stage))
+ranks = once(*these, "ranks", build=by_rank)
+if ranks:
     st.header("Ranks", anchor=False)
-    show.table(
-        pd.DataFrame(
-            [
-                {
-                    "K": row.k,
-                    "Rank": row.rank,
-                    "Proposer (ms)": terms.figure(row.t_draft_ms, TIME),
-                    "Verify step (ms)": terms.figure(row.t_verify_ms, TIME),
-                    "Waiting for slower ranks (ms)": terms.figure(row.wait_ms, TIME),
-                }
-                for row in report.ranks
-            ]
-        ),
-        "Times by rank, and how long each waits in collectives",
-    )
+    show.table(ranks)
     st.caption("Everything above is the lowest rank's timeline; maxima over ranks are never added.")
 st.caption(f"Clock of the stages: {'CUDA events' if report.source == 'cuda_event' else 'perf_counter'} in the worker.")

@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.parts import frame, link, machine, order, reader, show, terms
+from pages.parts.once import once
 
 LOG_TAIL_BYTES = 6000
 
@@ -30,36 +31,47 @@ with left:
 with middle:
     ended = link.one("ended", "Ended", [link.ALL, *sorted(set(states))], link.ALL)
 with right:
-    cells = terms.cell_names(view.snapshot.of_sweep("cells", view.name))
-    cells = cells or {"": "no cell was measured"}
+    cells = frame.every_cell(view) or {"": "no cell was measured"}
     cell_id = link.one("cell", "Throughput of the cell", list(cells), next(iter(cells)), words=cells.__getitem__)
 shown = runs[(runs["k"].astype(str) == depth) | (depth == link.ALL)]
 shown = shown[(states[shown.index] == ended) | (ended == link.ALL)]
 if shown.empty:
     st.info("No run of this depth ended so.")
     st.stop()
-every, runs = runs, shown
-speed = view.snapshot.cell_rows(view.name, cell_id).set_index("run_id")["decode_tok_s"]
-listed = pd.DataFrame(
-    {
-        "Order": runs["order_index"],
-        "Block": runs["block"],
-        "K": runs["k"],
-        "Ended": order.state_of(runs),
-        "Role": runs["role"],
-        "Decode tok/s": runs["run_id"].map(speed).astype(float),
-        "Findings": runs["run_id"].map(findings["run_id"].value_counts()).fillna(0).astype(int),
-        "Server start (s)": runs["server_start_s"],
-        "Run (s)": runs["ended_unix_s"] - runs["started_unix_s"],
-        "Started": [None if pd.isna(moment) else terms.when(moment) for moment in runs["started_unix_s"]],
-        "Run id": runs["run_id"],
-    }
-)
-listed = listed.dropna(axis="columns", how="all")
+
+
+def listed() -> pd.DataFrame:
+    """A row a run of this depth and end, without the columns that nothing is known of."""
+    speed = view.snapshot.cell_rows(view.name, cell_id).set_index("run_id")["decode_tok_s"]
+    rows = pd.DataFrame(
+        {
+            "Order": shown["order_index"],
+            "Block": shown["block"],
+            "K": shown["k"],
+            "Ended": states[shown.index],
+            "Role": shown["role"],
+            "Decode tok/s": shown["run_id"].map(speed).astype(float),
+            "Findings": shown["run_id"].map(findings["run_id"].value_counts()).fillna(0).astype(int),
+            "Server start (s)": shown["server_start_s"],
+            "Run (s)": shown["ended_unix_s"] - shown["started_unix_s"],
+            "Started": [None if pd.isna(moment) else terms.when(moment) for moment in shown["started_unix_s"]],
+            "Run id": shown["run_id"],
+        }
+    )
+    return rows.dropna(axis="columns", how="all")
+
+
+def about_the_sweep() -> show.Table | None:
+    """Findings that are about no single run; None where there are none."""
+    found = findings[findings["run_id"] == ""]
+    told = {"Severity": found["severity"], "Finding": found["message"], "What to do": found["action"]}
+    return None if found.empty else show.Table(pd.DataFrame(told), "Findings about the whole sweep")
+
+
 st.dataframe(
-    listed,
+    once(view.snapshot, "runs listed", view.name, depth, ended, cell_id, build=listed),
     hide_index=True,
-    alt=f"{terms.plural(len(listed), 'run')} of the sweep's {len(every)}",
+    alt=f"{terms.plural(len(shown), 'run')} of the sweep's {len(runs)}",
     column_config={
         "Order": st.column_config.NumberColumn(format="%d"),
         "Block": st.column_config.NumberColumn(format="%d"),
@@ -69,56 +81,61 @@ st.dataframe(
     },
 )
 
-about_sweep = findings[findings["run_id"] == ""]
-if len(about_sweep):
+about_sweep = once(view.snapshot, "findings of the sweep", view.name, build=about_the_sweep)
+if about_sweep:
     st.header("Findings about the whole sweep", anchor=False)
-    show.table(
-        pd.DataFrame(
-            {
-                "Severity": about_sweep["severity"],
-                "Finding": about_sweep["message"],
-                "What to do": about_sweep["action"],
-            }
-        ),
-        "Findings about the whole sweep",
-    )
+    show.table(about_sweep)
 
 machine.over_time(view)
 
 st.header("One run", anchor=False)
-by_id = runs.set_index("run_id")
+names = order.names(view)
+bad = shown[shown["status"] != "done"]
+first = str((bad if len(bad) else shown)["run_id"].iloc[0])
+run_id = link.one("run", "Run", list(shown["run_id"]), first, words=names.__getitem__)
+run = runs[runs["run_id"] == run_id].iloc[0]
 
 
-def named(run_id: str) -> str:
-    """A run for the select box: order, K, block, end."""
-    run = by_id.loc[run_id]
-    place = "" if pd.isna(run["order_index"]) else f"{run['order_index']:g}: "
-    block = "" if pd.isna(run["block"]) else f", block {run['block']:g}"
-    return f"{place}K={run['k']}{block}, {run['status']}"
+def about_the_run() -> show.Table | None:
+    """Findings about this run; None where there are none."""
+    found = findings[findings["run_id"] == run_id]
+    told = {
+        "Severity": found["severity"],
+        "Finding": found["message"],
+        "Figure": ["" if pd.isna(f["figure"]) else f"{f['figure']:.4g} {f['unit']}" for _, f in found.iterrows()],
+        "What to do": found["action"],
+    }
+    return None if found.empty else show.Table(pd.DataFrame(told), "Findings about this run")
 
 
-bad = runs[runs["status"] != "done"]
-run_id = link.one("run", "Run", list(runs["run_id"]), str((bad if len(bad) else runs)["run_id"].iloc[0]), words=named)
-run = by_id.loc[run_id]
+def facts() -> tuple[show.Table, bool]:
+    """Times and environment of this run, and whether an environment is known."""
+    times = {
+        "Order in the sweep": run["order_index"],
+        "Attempt": run["attempt"],
+        "Depth the server reported": run["reported_k"],
+        "Server start": terms.lasting(run["server_start_s"]),
+        "Server stop": terms.lasting(run["server_stop_s"]),
+        "Started": terms.when(run["started_unix_s"]),
+        "Ended": terms.when(run["ended_unix_s"]),
+    }
+    environment = view.snapshot.of_sweep("environment", view.name)
+    environment = environment[environment["run_id"] == run_id]
+    told = [{"Node": "", "Fact": name, "Value": str(value)} for name, value in times.items() if not pd.isna(value)]
+    told += [
+        {"Node": fact["node"], "Fact": fact["name"], "Value": "not known" if pd.isna(fact["value"]) else fact["value"]}
+        for _, fact in environment.iterrows()
+    ]
+    return show.Table(pd.DataFrame(told), "Times and environment of this run"), bool(len(environment))
+
+
 if isinstance(run["reason"], str):
     st.error(terms.outside(run["reason"]))
 if not run["valid"]:
     st.warning(f"Excluded from every figure: {terms.outside(run['exclusion_reason'])}")
-mine = findings[findings["run_id"] == run_id]
-if len(mine):
-    show.table(
-        pd.DataFrame(
-            {
-                "Severity": mine["severity"],
-                "Finding": mine["message"],
-                "Figure": [
-                    "" if pd.isna(f["figure"]) else f"{f['figure']:.4g} {f['unit']}" for _, f in mine.iterrows()
-                ],
-                "What to do": mine["action"],
-            }
-        ),
-        "Findings about this run",
-    )
+mine = once(view.snapshot, "findings of a run", run_id, build=about_the_run)
+if mine:
+    show.table(mine)
 else:
     st.caption("No finding about this run.")
 if isinstance(run["command"], str):
@@ -129,24 +146,9 @@ if isinstance(run["command"], str):
         language="bash",
         wrap_lines=True,
     )
-facts = {
-    "Order in the sweep": run["order_index"],
-    "Attempt": run["attempt"],
-    "Depth the server reported": run["reported_k"],
-    "Server start": terms.lasting(run["server_start_s"]),
-    "Server stop": terms.lasting(run["server_stop_s"]),
-    "Started": terms.when(run["started_unix_s"]),
-    "Ended": terms.when(run["ended_unix_s"]),
-}
-environment = view.snapshot.of_sweep("environment", view.name)
-environment = environment[environment["run_id"] == run_id]
-with st.expander("Times and environment", expanded=bool(len(environment))):
-    told = [{"Node": "", "Fact": name, "Value": str(value)} for name, value in facts.items() if not pd.isna(value)]
-    told += [
-        {"Node": fact["node"], "Fact": fact["name"], "Value": "not known" if pd.isna(fact["value"]) else fact["value"]}
-        for _, fact in environment.iterrows()
-    ]
-    show.table(pd.DataFrame(told), "Times and environment of this run")
+known, with_environment = once(view.snapshot, "facts of a run", run_id, build=facts)
+with st.expander("Times and environment", expanded=with_environment):
+    show.table(known)
 
 
 def log_tail(path: str) -> str | None:
@@ -162,12 +164,12 @@ def log_tail(path: str) -> str | None:
 
 evidence = failures[failures["run_id"] == run_id]
 for _, failure in evidence.iterrows():
-    st.markdown(f"Why it failed: `{failure['kind']}` at {terms.when(failure['unix_s'])}")
+    st.markdown(f"Why it failed: `{terms.outside(failure['kind'])}` at {terms.when(failure['unix_s'])}")
     st.code(failure["log_tail"] or "(the server had logged nothing)", language=None, wrap_lines=True)
 if evidence.empty and isinstance(run["log_path"], str):
     tail = log_tail(run["log_path"])
     with st.expander("End of the server's log"):
         if tail is None:
-            st.caption(f"The log is not in this data directory: {run['log_path']}")
+            st.caption(f"The log is not in this data directory: {terms.outside(run['log_path'])}")
         else:
             st.code(tail, language=None, wrap_lines=True)

@@ -100,4 +100,5 @@ if numbers and len(rows) > 1 and len(rows.columns) > 1:
     if y != NO_CHART:
         there = rows.dropna(subset=[y])
         told = f", from {there[y].min():.4g} to {there[y].max():.4g}" if len(there) else ", all missing"
-        show.chart(charts.two_columns(rows, x, y, look), f"{y} against {x}, {len(there)} rows{told}", key="sql-chart")
+        alt = f"{y} against {x}, {len(there)} rows{told}"
+        show.chart(show.Chart(charts.two_columns(rows, x, y, look), alt), key="sql-chart")

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 from backend import charts
 from backend.analysis.estimate import Estimate, point
-from backend.analysis.hold_out import HeldOut, hold_out, survival_of
+from backend.analysis.hold_out import hold_out, survival_of
 from backend.analysis.whatif import WhatIf, what_if
 from backend.analysis.whatif_report import Turns, answer, turns
 from backend.analysis.whatif_runs import Change, direct_t_draft, fitted_costs, runs_of
 from backend.analysis.whatif_search import rates_along
 from backend.charts import Axis
 from backend.store import queries, queries_timing
-from pages.parts import frame, link, numbers, reader, show, terms
+from pages.parts import frame, link, numbers, show, terms
 from pages.parts.once import once
 
 HERE, APART, BESIDE = "here", "apart", "overlap"
@@ -37,53 +38,41 @@ frame.source_badge(view.sweep)
 cell_id = frame.choose_cell(view)
 if cell_id is None:
     frame.no_figures(view)
-
-
-@st.cache_data(max_entries=16, show_spinner=False)
-def direct(_key: reader.Key, sweep: str, cell: str, _snapshot: reader.Snapshot) -> dict[int, Estimate]:
-    """t_draft(K) as timed inside the engine; empty where nothing was timed."""
-    con = queries.connect(_snapshot.path)
-    try:
-        timed, totals = queries_timing.timed_requests(con, sweep), queries_timing.stage_totals(con, sweep)
-    finally:
-        con.close()
-    return direct_t_draft(timed[timed["cell_id"] == cell], totals[totals["cell_id"] == cell])
-
-
-@st.cache_data(max_entries=32, show_spinner="Predicting")
-def predicted(
-    key: reader.Key,
-    sweep: str,
-    cell: str,
-    change: Change,
-    freed: str,
-    given_ms: float,
-    donor: str,
-    _rows: pd.DataFrame,
-    _direct: dict[int, Estimate],
-    _tokens: dict[int, Estimate] | None,
-) -> tuple[WhatIf, Turns]:
-    """The what-if and where it turns; what begins with _ follows from the rest."""
-    own = point(given_ms, "ms", "given, taken as exact", method="given", n=None) if freed == GIVEN else None
-    costs = fitted_costs(_rows, t_draft_ms=own, by_depth=_direct if freed == DIRECT else None)
-    found = what_if(_rows, change, costs, tokens=_tokens, tokens_from=donor, draws=4000)
-    return found, turns(_rows, found, _tokens)
-
-
-@st.cache_data(max_entries=16, show_spinner=False)
-def held_out(_key: reader.Key, sweep: str, cell: str, _snapshot: reader.Snapshot, _rows: pd.DataFrame) -> list[HeldOut]:
-    """Every inner depth predicted from its neighbours."""
-    con = queries.connect(_snapshot.path)
-    try:
-        positions = queries.positions(con, sweep, cell)
-    finally:
-        con.close()
-    return hold_out(_rows, survival_of(positions, cell))
-
-
 snapshot = view.snapshot
 rows = snapshot.cell_rows(view.name, cell_id)
-timed = direct(snapshot.key, view.name, cell_id, snapshot)
+
+
+def direct() -> dict[int, Estimate]:
+    """t_draft(K) as timed inside the engine; empty where nothing was timed."""
+    con = queries.connect(snapshot.path)
+    try:
+        timed, totals = queries_timing.timed_requests(con, view.name), queries_timing.stage_totals(con, view.name)
+    finally:
+        con.close()
+    return direct_t_draft(timed[timed["cell_id"] == cell_id], totals[totals["cell_id"] == cell_id])
+
+
+def held_out() -> show.Table | None:
+    """Every inner depth predicted from its neighbours; None where there is none."""
+    con = queries.connect(snapshot.path)
+    try:
+        positions = queries.positions(con, view.name, cell_id)
+    finally:
+        con.close()
+    told = [
+        {
+            "K": one.k,
+            "Predicted (tok/s)": terms.figure(one.predicted_tok_s, RATE),
+            "Measured (tok/s)": terms.figure(one.measured_tok_s, RATE),
+            "Error (%)": terms.percent(one.error_percent, signed=True),
+            "Why no interval": one.error_percent.reason or "",
+        }
+        for one in hold_out(rows, survival_of(positions, cell_id))
+    ]
+    return show.Table(pd.DataFrame(told), "Every inner depth predicted from its neighbours") if told else None
+
+
+timed = once(snapshot, "direct times", view.name, cell_id, build=direct)
 every = snapshot.sweeps()
 sources = dict(zip(every["sweep"], every["source"], strict=True))
 
@@ -111,11 +100,6 @@ with right:
         words=lambda name: "this sweep" if name == OWN else f"{name} ({sources[name]})",
     )
 
-tokens = None
-if donor != OWN:
-    figures = snapshot.summary(donor)
-    first = figures[0].cell_id if figures else ""
-    tokens = {row.k: row.tokens_per_step for row in figures if row.cell_id == first}
 change = Change(
     free_draft=drafter != HERE,
     overlap=drafter == BESIDE,
@@ -123,95 +107,115 @@ change = Change(
     verify_position_ms=position_ms,
     verify_scale=scale,
 )
-found, turned = predicted(
-    snapshot.key,
-    view.name,
-    cell_id,
-    change,
-    freed,
-    given_ms,
-    "" if donor == OWN else donor,
-    rows,
-    timed,
-    tokens,
-)
-if not found.depths:
-    st.info(f"There is no what-if for this cell: {found.reason}.")
+
+
+def tokens_of_donor() -> dict[int, Estimate] | None:
+    """Tokens per step of the other sweep's first cell; None: this sweep's own."""
+    figures = [] if donor == OWN else snapshot.summary(donor)
+    return {row.k: row.tokens_per_step for row in figures if row.cell_id == figures[0].cell_id} if figures else None
+
+
+def compared(found: WhatIf) -> tuple[show.Chart, show.Table]:
+    """Throughput by K, now and then."""
+    points = pd.DataFrame(
+        [
+            terms.estimate_row(getattr(depth, name), k=depth.k, series=series)
+            for series, name in (("now", "now_tok_s"), ("what if", "then_tok_s"))
+            for depth in found.depths
+        ]
+    )
+    told = "; ".join(
+        f"K={d.k}: {RATE.words(d.now_tok_s.value)} now, {RATE.words(d.then_tok_s.value)} then" for d in found.depths
+    )
+    table = [
+        {
+            "K": depth.k,
+            "Now (tok/s)": terms.figure(depth.now_tok_s, RATE),
+            "What if (tok/s)": terms.figure(depth.then_tok_s, RATE),
+            "Change (%)": terms.percent(depth.change_percent, signed=True),
+            "Cycle then (ms)": terms.figure(depth.cycle_then_ms, terms.QUANTITIES["cycle_ms"]),
+            "n": "" if depth.then_tok_s.n is None else str(depth.then_tok_s.n),
+            "Why no interval": depth.then_tok_s.reason or "",
+        }
+        for depth in found.depths
+    ]
+    return (
+        show.Chart(charts.depth_curve(points, RATE), f"Decode throughput by K now and with {change.words}. {told}"),
+        show.Table(pd.DataFrame(table), "Throughput of every depth now and under the change"),
+    )
+
+
+def along_cost(found: WhatIf, turned: Turns, tokens: dict[int, Estimate] | None) -> show.Chart | None:
+    """Every depth's throughput along the cost; None where there is nothing to search."""
+    searched = turned.hop_range_ms if change.free_draft else turned.position_range_ms
+    if searched is None or found.best_then is None:
+        return None
+    end = searched[1]
+    even = turned.break_even_hop_ms.value if change.free_draft else None
+    if even is not None:
+        end = min(end, max(4 * even, 2 * hop_ms, 1.0))
+    best = found.best_now
+    _, arrays = runs_of(rows, found.costs, tokens)
+    along = "hop_ms" if change.free_draft else "verify_position_ms"
+    lines = pd.DataFrame(rates_along(arrays, change, along, np.linspace(searched[0], end, 61)))
+    figure = charts.against_cost(
+        lines,
+        RATE,
+        cost=HOP if change.free_draft else POSITION,
+        reference=next((d.now_tok_s.value for d in found.depths if d.k == best), None),
+        reference_name=f"fastest now, K={best}",
+        marked=even,
+        marked_name="break-even hop",
+    )
+    said = "the hop" if change.free_draft else "the cost of a verify position"
+    return show.Chart(figure, f"Decode throughput of every depth as {said} grows (point figures)")
+
+
+def predicted() -> dict[str, Any]:
+    """The what-if, where it turns, and both drawn."""
+    own = point(given_ms, "ms", "given, taken as exact", method="given", n=None) if freed == GIVEN else None
+    costs = fitted_costs(rows, t_draft_ms=own, by_depth=timed if freed == DIRECT else None)
+    tokens = tokens_of_donor()
+    found = what_if(rows, change, costs, tokens=tokens, tokens_from="" if donor == OWN else donor, draws=4000)
+    if not found.depths:
+        return {"reason": found.reason}
+    turned = turns(rows, found, tokens)
+    chart, table = compared(found)
+    methods = list(dict.fromkeys(d.then_tok_s.method for d in found.depths if d.then_tok_s.has_interval))
+    return {
+        "answer": answer(found, turned),
+        "frees the draft": found.change.free_draft,
+        "chart": chart,
+        "table": table,
+        "method": methods[-1] if methods else None,
+        "along": along_cost(found, turned, tokens),
+    }
+
+
+with st.spinner("Predicting"):
+    found = once(snapshot, "whatif", view.name, cell_id, change, freed, given_ms, donor, build=predicted)
+if "reason" in found:
+    st.info(f"There is no what-if for this cell: {terms.outside(found['reason'])}.")
     st.stop()
 
-st.markdown("\n".join(f"- {sentence}" for sentence in answer(found, turned)))
-if found.change.free_draft:
+st.markdown("\n".join(f"- {terms.outside(sentence)}" for sentence in found["answer"]))
+if found["frees the draft"]:
     st.caption(
         "Freed is what drafting costs each step. The fit's t_draft is the part that does not grow with K; direct times "
         "hold all of it. A hop is paid once a step at K ≥ 1."
     )
-points = pd.DataFrame(
-    [
-        terms.estimate_row(estimate, k=depth.k, series=series)
-        for series, name in (("now", "now_tok_s"), ("what if", "then_tok_s"))
-        for depth in found.depths
-        for estimate in (getattr(depth, name),)
-    ]
-)
-told = "; ".join(
-    f"K={d.k}: {RATE.words(d.now_tok_s.value)} now, {RATE.words(d.then_tok_s.value)} then" for d in found.depths
-)
-alt = f"Decode throughput by K now and with {change.words}. {told}"
-these = (snapshot, "whatif", view.name, cell_id, change, freed, given_ms, donor)
-show.chart(once(*these, build=lambda: charts.depth_curve(points, RATE)), alt, key="whatif")
-show.table(
-    pd.DataFrame(
-        [
-            {
-                "K": depth.k,
-                "Now (tok/s)": terms.figure(depth.now_tok_s, RATE),
-                "What if (tok/s)": terms.figure(depth.then_tok_s, RATE),
-                "Change (%)": terms.percent(depth.change_percent, signed=True),
-                "Cycle then (ms)": terms.figure(depth.cycle_then_ms, terms.QUANTITIES["cycle_ms"]),
-                "n": "" if depth.then_tok_s.n is None else str(depth.then_tok_s.n),
-                "Why no interval": depth.then_tok_s.reason or "",
-            }
-            for depth in found.depths
-        ]
-    ),
-    "Throughput of every depth now and under the change",
-)
-methods = list(dict.fromkeys(d.then_tok_s.method for d in found.depths if d.then_tok_s.has_interval))
+show.chart(found["chart"], key="whatif")
+show.table(found["table"])
 st.caption(
     "Figures in brackets are 95% intervals; n: runs. "
-    + (f"{methods[-1]}." if methods else "Single figures have no interval.")
+    + (f"{terms.outside(found['method'])}." if found["method"] else "Single figures have no interval.")
 )
 
 st.header("Where the answer turns", anchor=False)
-_, arrays = runs_of(rows, found.costs, tokens)
-along = "hop_ms" if change.free_draft else "verify_position_ms"
-searched = turned.hop_range_ms if change.free_draft else turned.position_range_ms
-if searched is None or found.best_then is None:
+if found["along"] is None:
     st.info("Nothing to search: no depth has a figure under this change.")
 else:
-    end = searched[1]
-    if change.free_draft and turned.break_even_hop_ms.value is not None:
-        end = min(end, max(4 * turned.break_even_hop_ms.value, 2 * hop_ms, 1.0))
-    best = found.best_now
-    reference = next((d.now_tok_s.value for d in found.depths if d.k == best), None)
-    even = turned.break_even_hop_ms.value if change.free_draft else None
-
-    def drawn() -> go.Figure:
-        """Every depth's throughput along the cost."""
-        lines = pd.DataFrame(rates_along(arrays, change, along, np.linspace(searched[0], end, 61)))
-        return charts.against_cost(
-            lines,
-            RATE,
-            cost=HOP if change.free_draft else POSITION,
-            reference=reference,
-            reference_name=f"fastest now, K={best}",
-            marked=even,
-            marked_name="break-even hop",
-        )
-
-    figure = once(*these, "turns", build=drawn)
-    said = "the hop" if change.free_draft else "the cost of a verify position"
-    show.chart(figure, f"Decode throughput of every depth as {said} grows (point figures)", key="turns")
+    show.chart(found["along"], key="turns")
     st.caption("Point figures: geometric means over runs. The dashed level is the fastest depth as measured.")
 
 with st.expander("How well are depths predicted from each other?"):
@@ -219,22 +223,8 @@ with st.expander("How well are depths predicted from each other?"):
         "Each inner depth is left out and predicted from its neighbours: the cycle straight on the log, tokens per "
         "step from the survival curve. The error's interval is over blocks."
     )
-    held = held_out(snapshot.key, view.name, cell_id, snapshot, rows)
-    if not held:
+    held = once(snapshot, "held out", view.name, cell_id, build=held_out)
+    if held is None:
         st.info("No depth has a measured depth above 0 on both sides.")
     else:
-        show.table(
-            pd.DataFrame(
-                [
-                    {
-                        "K": one.k,
-                        "Predicted (tok/s)": terms.figure(one.predicted_tok_s, RATE),
-                        "Measured (tok/s)": terms.figure(one.measured_tok_s, RATE),
-                        "Error (%)": terms.percent(one.error_percent, signed=True),
-                        "Why no interval": one.error_percent.reason or "",
-                    }
-                    for one in held
-                ]
-            ),
-            "Every inner depth predicted from its neighbours",
-        )
+        show.table(held)

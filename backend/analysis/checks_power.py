@@ -35,7 +35,8 @@ def power_findings(samples: pd.DataFrame, requests: pd.DataFrame, sweep: str) ->
             None,
             "W",
             f"No energy of this run: {row.reason}",
-            "see the sensor's readings on page Power; a node that cannot be read needs a wall meter, or no figure",
+            "see the sensor's readings on page Power and energy; a node that cannot be read needs a wall meter, or no "
+            "figure",
         )
         for row in energies_of(samples, requests)
         if row.energy_j is None

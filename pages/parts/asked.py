@@ -25,6 +25,6 @@ def file_of(snapshot: Snapshot, sql: str, fmt: str) -> bytes:
     return encode(found.table, fmt)
 
 
-@st.cache_data(max_entries=32, ttl=3600, show_spinner="Running the query")
+@st.cache_resource(max_entries=32, ttl=3600, show_spinner="Running the query")
 def _answer(key: Key, sql: str) -> Answer:
     return sql_guard.ask(Path(key[0]), sql)

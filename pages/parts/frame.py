@@ -52,8 +52,7 @@ def open_page(title: str, *, needs: Literal["sweep", "snapshot", "nothing"] = "s
         st.stop()
     st.title(title, anchor=False)
     snapshot, trouble = _snapshot()
-    sweeps = pd.DataFrame() if snapshot is None else snapshot.sweeps()
-    sweep = _sidebar(snapshot, sweeps)
+    sweep = _sidebar(snapshot)
     if snapshot is None and needs != "nothing":
         st.warning(f"The results cannot be shown: {terms.outside(trouble)}")
         st.markdown(FIRST_STEPS)
@@ -75,19 +74,25 @@ def _snapshot() -> tuple[Snapshot | None, str]:
     return snapshot, ""
 
 
-def _sidebar(snapshot: Snapshot | None, sweeps: pd.DataFrame) -> pd.Series | None:
+def _by_name(sweeps: pd.DataFrame) -> tuple[dict[str, pd.Series], str]:
+    """The sweeps by name, newest first, and the one to show first: the newest that has a finished run."""
+    done = sweeps[sweeps["runs_done"] > 0]
+    first = "" if sweeps.empty else str((done if len(done) else sweeps)["sweep"].iloc[0])
+    return {str(row["sweep"]): row for _, row in sweeps.iterrows()}, first
+
+
+def _sidebar(snapshot: Snapshot | None) -> pd.Series | None:
     """Navigation, whose links carry the sweep; the choice of a sweep; which snapshot this is. Returns the sweep."""
     chosen = None
     with st.sidebar:
         st.markdown("**Sounding**  \nHow deep to speculate")
         links = st.container(gap="xxsmall")
-        if len(sweeps):
-            sources = dict(zip(sweeps["sweep"], sweeps["source"], strict=True))
-            done = sweeps[sweeps["runs_done"] > 0]
-            default = str((done if len(done) else sweeps)["sweep"].iloc[0])
-            name = link.sweep(list(sources), default)
-            st.caption(f"Source: {sources[name]}")
-            chosen = sweeps[sweeps["sweep"] == name].iloc[0]
+        sweeps, first = (
+            ({}, "") if snapshot is None else once(snapshot, "sweeps", build=lambda: _by_name(snapshot.sweeps()))
+        )
+        if sweeps:
+            chosen = sweeps[link.sweep(list(sweeps), first)]
+            st.caption(f"Source: {terms.outside(chosen['source'])}")
         for page in MENU:
             links.page_link(
                 page.path,
@@ -107,7 +112,7 @@ def _snapshot_words(snapshot: Snapshot) -> None:
         st.caption("These results were never published as a snapshot.")
         return
     age = terms.lasting(time.time() - published)
-    st.caption(f"Snapshot `{str(info['id'])[:8]}`, {age} old  \n{terms.when(published)}")
+    st.caption(f"Snapshot `{terms.outside(str(info['id'])[:8])}`, {age} old  \n{terms.when(published)}")
     if snapshot.bundled:
         st.caption(
             f"The data directory has no results yet: these sweeps come with the project "
@@ -119,7 +124,7 @@ def source_badge(sweep: pd.Series) -> None:
     """Where the numbers come from, and what was swept."""
     source = str(sweep["source"])
     colour, meaning = terms.SOURCES[source]
-    st.badge(source, color=colour, help=meaning)
+    st.badge(terms.outside(source), color=colour, help=meaning)
     drafter = " with ".join(str(sweep[c]) for c in ("speculator_method", "speculator_model") if sweep[c])
     models = f"Target {sweep['target_model']}" + (f", speculator {drafter}" if drafter else "")
     lines = [f"Sweep {sweep['sweep']}", sweep["description"], models, meaning if source != "measured" else ""]
@@ -133,7 +138,7 @@ def choose_cell(view: View) -> str | None:
         return None
     if len(names) == 1:
         cell_id, name = next(iter(names.items()))
-        st.caption(f"Cell: {name}")
+        st.caption(f"Cell: {terms.outside(name)}")
         return cell_id
     return link.one("cell", "Cell", list(names), next(iter(names)), words=names.__getitem__)
 
@@ -148,6 +153,16 @@ def _measured_cells(view: View) -> dict[str, str]:
     return {} if cells.empty else terms.cell_names(cells)
 
 
+def every_cell(view: View) -> dict[str, str]:
+    """All cells of the sweep and their names."""
+    return once(view.snapshot, "every cell", view.name, build=lambda: _cell_names(view))
+
+
+def _cell_names(view: View) -> dict[str, str]:
+    cells = view.snapshot.of_sweep("cells", view.name)
+    return {} if cells.empty else terms.cell_names(cells)
+
+
 def no_figures(view: View) -> None:
     """A sweep without a single figure: say why, as far as it is known, and stop."""
     failed = int(view.sweep["runs_failed"])
@@ -155,7 +170,9 @@ def no_figures(view: View) -> None:
         st.error(f"No run of this sweep gave a figure: {terms.plural(failed, 'run')} failed or were interrupted.")
         failures = view.snapshot.of_sweep("failures", view.name)
         for _, failure in failures.head(3).iterrows():
-            st.markdown(f"- K={int(failure['k'])}: {terms.outside(failure['reason'])} (`{failure['kind']}`)")
+            st.markdown(
+                f"- K={int(failure['k'])}: {terms.outside(failure['reason'])} (`{terms.outside(failure['kind'])}`)"
+            )
         st.page_link("pages/runs.py", label="Reasons and log lines of every run", query_params={"sweep": view.name})
     else:
         st.info("No run of this sweep is finished yet.")

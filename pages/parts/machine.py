@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 from backend import charts
@@ -14,21 +13,21 @@ from pages.parts.once import once
 
 CANARY = Axis("Canary", "ms", 2)
 CLOCK = Axis("SM clock", "MHz", 0)
-Drawn = tuple[go.Figure | None, str, str]  # chart, what it shows, caption; no chart where nothing was recorded
+Drawn = tuple[show.Chart | None, str]  # with its caption; no chart where nothing was recorded
 
 
 def over_time(view: View) -> None:
     """Canaries and clocks in run order; a sentence for what was not recorded."""
     st.header("The machine over the sweep", anchor=False)
     for what, drawn in (("canaries", _canaries), ("clocks", _clocks)):
-        figure, told, caption = once(
+        chart, caption = once(
             view.snapshot,
             what,
             view.name,
             build=lambda what=what, drawn=drawn: drawn(view.snapshot.of_sweep(what, view.name)),
         )
-        if figure is not None:
-            show.chart(figure, told, key=what)
+        if chart is not None:
+            show.chart(chart, key=what)
         st.caption(caption)
 
 
@@ -37,7 +36,7 @@ def _canaries(canaries: pd.DataFrame) -> Drawn:
     if known.empty:
         why = sorted(set(canaries["reason"].dropna())) if len(canaries) else []
         said = terms.outside("; ".join(why)) or "the sweep's specification asks for none, or it was not run here"
-        return None, "", f"No canary (a fixed small computation timed around every run) was recorded: {said}."
+        return None, f"No canary (a fixed small computation timed around every run) was recorded: {said}."
     known = known.assign(
         value=1000 * known["duration_s"],
         series=known["node"] + ", " + known["kind"] + ", " + known["moment"],
@@ -49,10 +48,9 @@ def _canaries(canaries: pd.DataFrame) -> Drawn:
         for (node, kind), row in spread.iterrows()
     )
     return (
-        charts.over_order(known, CANARY),
-        f"Canaries in run order. {told}",
+        show.Chart(charts.over_order(known, CANARY), f"Canaries in run order. {told}"),
         "A canary is a fixed small computation, timed before and after every run. A level that moves is a machine that "
-        f"changed, whatever the depth. {told}.",
+        f"changed, whatever the depth. {terms.outside(told)}.",
     )
 
 
@@ -62,7 +60,7 @@ def _clocks(clocks: pd.DataFrame) -> Drawn:
     heat = f" Highest temperature of a run: {hot.min():.0f} to {hot.max():.0f} °C." if len(hot) else ""
     drawn = known.dropna(subset=["sm_clock_mhz"])
     if drawn.empty:
-        return None, "", f"No clock was recorded: no sensor of this machine tells one, or none was asked.{heat}"
+        return None, f"No clock was recorded: no sensor of this machine tells one, or none was asked.{heat}"
     drawn = drawn.assign(
         value=drawn["sm_clock_mhz"],
         low=drawn["clock_low_mhz"],
@@ -79,7 +77,6 @@ def _clocks(clocks: pd.DataFrame) -> Drawn:
     ]
     told = f"lowest median {CLOCK.words(drawn['value'].min())}, highest {CLOCK.words(drawn['value'].max())}"
     return (
-        charts.over_order(drawn, CLOCK),
-        f"SM clock in run order: {told}",
+        show.Chart(charts.over_order(drawn, CLOCK), f"SM clock in run order: {told}"),
         f"SM clock while a run measured: median, and 5% to 95% of its samples. Over the runs: {told}.{heat}",
     )

@@ -34,7 +34,7 @@ MENU = (
     Page("acceptance", "Acceptance", ("cell", "rate", "k", "length", "against", "position")),
     Page("cycle", "Cycle fit", ("cell", "window", "plan", "to_t_draft", "to_tok_s", "to_loss", "scatter")),
     Page("proposer", "Proposer timing", ("cell", "stage", "part"), chart=False),  # only where it was timed
-    Page("power", "Power", ("cell", "run"), chart=False),  # a chart only where a sensor was read or reported
+    Page("power", "Power and energy", ("cell", "run"), chart=False),  # a chart only where a sensor was read or reported
     Page("whatif", "What if", ("cell", "drafter", "freed", "t_draft", "hop", "position", "scale", "tokens")),
     Page("runs", "Runs", ("run", "depth", "ended", "cell")),
     Page("sql", "SQL", ("sql", "table", "x", "y", "as")),

@@ -1,7 +1,7 @@
-"""Figures and tables that are the same for everyone: made once for a snapshot and a choice, then only shown.
+"""What is the same for everyone: made once for a snapshot and a choice, then only shown.
 
-Building a Plotly figure or a table of words takes longer than all else of a page, and twenty colleagues who open one
-link ask for the same. What is returned is shared between sessions: show it, never change it.
+Twenty colleagues who open one link ask for the same tables and charts. What is returned is shared between sessions:
+show it, never change it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import streamlit as st
 from pages.parts.reader import Key, Snapshot
 
 Content = TypeVar("Content")
-KEPT = 256  # figures of some 100 kB
+KEPT = 256  # of some 100 kB
 
 
 def once(snapshot: Snapshot, what: str, *choice: object, build: Callable[[], Content]) -> Content:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 from backend import charts
@@ -28,11 +27,25 @@ def draw(view: View, *, key: str) -> None:
             else "No run has been stored yet."
         )
         return
-    figure, told = once(view.snapshot, "order", view.name, build=lambda: _drawn(ordered))
-    show.chart(figure, told, key=key)
+    show.chart(once(view.snapshot, "order", view.name, build=lambda: _drawn(ordered)), key=key)
 
 
-def _drawn(ordered: pd.DataFrame) -> tuple[go.Figure, str]:
+def names(view: View) -> dict[str, str]:
+    """Every run's id, and its name for a select box: order, K, block, end."""
+    return once(view.snapshot, "run names", view.name, build=lambda: _names(view.snapshot.of_sweep("runs", view.name)))
+
+
+def _names(runs: pd.DataFrame) -> dict[str, str]:
+    return {
+        str(run["run_id"]): ("" if pd.isna(run["order_index"]) else f"{run['order_index']:g}: ")
+        + f"K={run['k']}"
+        + ("" if pd.isna(run["block"]) else f", block {run['block']:g}")
+        + f", {state}"
+        for (_, run), state in zip(runs.iterrows(), state_of(runs), strict=True)
+    }
+
+
+def _drawn(ordered: pd.DataFrame) -> show.Chart:
     ordered = ordered.assign(state=state_of(ordered))
     ordered["hover"] = [
         show.run_hover(
@@ -44,4 +57,4 @@ def _drawn(ordered: pd.DataFrame) -> tuple[go.Figure, str]:
         for _, run in ordered.iterrows()
     ]
     ends = ", ".join(f"{count} {charts.STATUS[state][2]}" for state, count in ordered["state"].value_counts().items())
-    return charts.run_order(ordered), f"{terms.plural(len(ordered), 'run')} in order: {ends}"
+    return show.Chart(charts.run_order(ordered), f"{terms.plural(len(ordered), 'run')} in order: {ends}")

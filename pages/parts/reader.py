@@ -1,7 +1,8 @@
 """What pages read: the snapshot through `store.queries`, and the analysis of it, cached until the next snapshot.
 
 Every cache is keyed on the snapshot's (inode, mtime), so a snapshot replaced underneath shows up on the next rerun,
-and bounded, so that a viewer that runs for weeks does not grow.
+and bounded, so that a viewer that runs for weeks does not grow. What they give is shared between sessions, not copied
+for each (`st.cache_data` would unpickle it for every call): pages never change it in place.
 """
 
 from __future__ import annotations
@@ -167,27 +168,27 @@ def _connection(key: Key) -> queries.Connection:
     return queries.connect(Path(key[0]))
 
 
-@st.cache_data(max_entries=4, show_spinner=False)
+@st.cache_resource(max_entries=4, show_spinner=False)
 def _info(key: Key) -> dict[str, object]:
     return catalogue.snapshot_info(_connection(key))
 
 
-@st.cache_data(max_entries=4, show_spinner=False)
+@st.cache_resource(max_entries=4, show_spinner=False)
 def _sweeps(key: Key) -> pd.DataFrame:
     return queries.sweeps(_connection(key))
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
+@st.cache_resource(max_entries=64, show_spinner=False)
 def _of_sweep(key: Key, what: str, sweep: str) -> pd.DataFrame:
     return QUERIES[what](_connection(key), sweep)
 
 
-@st.cache_data(max_entries=16, show_spinner=False)
+@st.cache_resource(max_entries=16, show_spinner=False)
 def _of_run(key: Key, what: str, run_id: str) -> pd.DataFrame:
     return RUN_QUERIES[what](_connection(key), run_id)
 
 
-@st.cache_data(max_entries=16, show_spinner="Estimating")
+@st.cache_resource(max_entries=16, show_spinner="Estimating")
 def _summary(key: Key, sweep: str) -> list[KSummary]:
     con = _connection(key)
     rows, findings = _of_sweep(key, "run_cells", sweep), _of_sweep(key, "findings", sweep)
@@ -203,14 +204,14 @@ def _summary(key: Key, sweep: str) -> list[KSummary]:
     )
 
 
-@st.cache_data(max_entries=32, show_spinner=False)
+@st.cache_resource(max_entries=32, show_spinner=False)
 def _comparison(key: Key, sweep: str, cell_id: str) -> Comparison:
     con = _connection(key)
     depths = reference_depths(queries.require_sweep(con, sweep))
     return compare_cell(queries.run_cells(con, sweep, cell_id), depths)
 
 
-@st.cache_data(max_entries=16, show_spinner=False)
+@st.cache_resource(max_entries=16, show_spinner=False)
 def _categories(key: Key, sweep: str, cell_id: str) -> dict[str, Comparison]:
     con = _connection(key)
     depths = reference_depths(queries.require_sweep(con, sweep))
@@ -218,21 +219,21 @@ def _categories(key: Key, sweep: str, cell_id: str) -> dict[str, Comparison]:
     return compare_category_rows(rows, depths)
 
 
-@st.cache_data(max_entries=32, show_spinner=False)
+@st.cache_resource(max_entries=32, show_spinner=False)
 def _cycle_fit(key: Key, sweep: str, cell_id: str) -> CycleFit:
     con = _connection(key)
     spec_toml = queries.require_sweep(con, sweep)["spec_toml"]
     return fit_cycle(with_pilot(queries.run_cells(con, sweep, cell_id), spec_toml), study=True)
 
 
-@st.cache_data(max_entries=16, show_spinner=False)
+@st.cache_resource(max_entries=16, show_spinner=False)
 def _accepted(key: Key, sweep: str, cell_id: str) -> list[AcceptedLengths]:
     con = _connection(key)
     found = accepted_lengths(queries_acceptance.accepted_lengths(con, sweep, cell_id=cell_id))
     return found or reported_lengths(queries.positions(con, sweep, cell_id))
 
 
-@st.cache_data(max_entries=32, show_spinner="Matching starts")
+@st.cache_resource(max_entries=32, show_spinner="Matching starts")
 def _depth_effects(key: Key, sweep: str, cell_id: str, against: int, phase: str) -> list[DepthEffect]:
     con = _connection(key)
     starts = queries_acceptance.starts(con, sweep, phase=phase, cell_id=cell_id)
@@ -240,7 +241,7 @@ def _depth_effects(key: Key, sweep: str, cell_id: str, against: int, phase: str)
     return depth_effects(starts, outputs, queries.cells(con, sweep), against=against, phase=phase)
 
 
-@st.cache_data(max_entries=16, show_spinner="Adding up stages")
+@st.cache_resource(max_entries=16, show_spinner="Adding up stages")
 def _timing(key: Key, sweep: str, cell_id: str, role: Role) -> TimingReport:
     con = _connection(key)
     asked = (queries_timing.timed_requests, queries_timing.stage_totals, queries_timing.rank_waits)
@@ -248,17 +249,17 @@ def _timing(key: Key, sweep: str, cell_id: str, role: Role) -> TimingReport:
     return timing_report(*(table[table["cell_id"] == cell_id] for table in tables))
 
 
-@st.cache_data(max_entries=16, show_spinner=False)
+@st.cache_resource(max_entries=16, show_spinner=False)
 def _step_spread(key: Key, sweep: str, cell_id: str, groups: dict[str, list[str]]) -> pd.DataFrame:
     return queries_timing.step_quantiles(_connection(key), sweep, cell_id, groups)
 
 
-@st.cache_data(max_entries=4, show_spinner=False)
+@st.cache_resource(max_entries=4, show_spinner=False)
 def _tables(key: Key) -> pd.DataFrame:
     return catalogue.tables(_connection(key))
 
 
-@st.cache_data(max_entries=16, show_spinner=False)
+@st.cache_resource(max_entries=16, show_spinner=False)
 def _table_head(key: Key, name: str, rows: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     con = _connection(key)
     return catalogue.table(con, name, rows), catalogue.columns(con, name)

@@ -1,9 +1,16 @@
-"""Charts and tables as every page shows them."""
+"""Charts and tables as every page shows them.
+
+Streamlit would convert a figure or a table anew for every reader and every rerun, which takes longer than all else of
+a page. A `Chart` and a `Table` hold what is sent: pages make them once for a snapshot and a choice (`once`).
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import plotly.graph_objects as go
+import pyarrow as pa
 import streamlit as st
 
 from pages.parts import link, terms
@@ -16,18 +23,44 @@ CHART_CONFIG = {
 }
 
 
-def chart(figure: go.Figure, alt: str, *, key: str) -> None:
+class _Sent(go.Figure):
+    """What st.plotly_chart gets: it takes figures only, and of a figure only its dict."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        super().__init__()
+        self._spec = spec
+
+    def to_dict(self) -> dict[str, Any]:
+        """The spec as it is; Plotly's own method copies and encodes the figure in every call."""
+        return self._spec
+
+
+class Chart:
     """A figure with a text that states what it shows, for screen readers."""
+
+    def __init__(self, figure: go.Figure, alt: str) -> None:
+        self.figure, self.alt = _Sent(figure.to_dict()), alt
+
+
+class Table:
+    """A short table that is read, not worked with, and what it shows. It may hold texts of stored data."""
+
+    def __init__(self, frame: pd.DataFrame, alt: str) -> None:
+        told = frame.loc[:, [bool((frame[column].astype(str) != "").any()) for column in frame]]  # no empty columns
+        told = told.map(lambda value: terms.outside(value) if isinstance(value, str) else value)
+        self.rows, self.alt = pa.Table.from_pandas(told, preserve_index=False), alt
+
+
+def chart(shown: Chart, *, key: str) -> None:
+    """Draw a chart."""
     svg = st.query_params.get(link.IMAGE) == "svg"
     image = {"format": "svg" if svg else "png", "scale": 1 if svg else 2, "filename": f"sounding-{key}"}
-    st.plotly_chart(figure, config={**CHART_CONFIG, "toImageButtonOptions": image}, alt=alt, key=key)
+    st.plotly_chart(shown.figure, config={**CHART_CONFIG, "toImageButtonOptions": image}, alt=shown.alt, key=key)
 
 
-def table(frame: pd.DataFrame, alt: str) -> None:
-    """A short table that is read, not worked with: plain HTML, no index."""
-    told = frame.loc[:, [bool((frame[column].astype(str) != "").any()) for column in frame]]  # no empty columns
-    told = told.map(lambda value: terms.outside(value) if isinstance(value, str) else value)
-    st.table(told, hide_index=True, border="horizontal", alt=alt)
+def table(shown: Table) -> None:
+    """Draw a table: plain HTML, no index."""
+    st.table(shown.rows, hide_index=True, border="horizontal", alt=shown.alt)
 
 
 def run_hover(run: pd.Series, text: str) -> str:

@@ -33,33 +33,36 @@ def follow(sweep: str) -> None:
     st.subheader("Intervals so far", anchor=False)
     decided = findings.loc[findings["code"] == DECIDED, "message"]
     if len(decided):
-        st.markdown(terms.sentences(str(decided.iloc[0])))
+        st.markdown(terms.outside(terms.sentences(str(decided.iloc[0]))))
     cells = terms.cell_names(snapshot.of_sweep("cells", sweep))
     shown = False
     for cell_id, name in cells.items():
         own = rows[rows["cell_id"] == cell_id]
-        table = once(
-            snapshot, "tightening", sweep, cell_id, build=lambda own=own: tightening(with_pilot(own, spec_toml))
-        )
-        if table.empty:
+        drawn = once(snapshot, "tightening", sweep, cell_id, build=lambda own=own: _drawn(own, sweep, spec_toml))
+        if drawn is None:
             continue
         shown = True
         if len(cells) > 1:
-            st.caption(name)
-        _chart(table, sweep, cell_id, _target(spec_toml))
+            st.caption(terms.outside(name))
+        chart, method = drawn
+        show.chart(chart, key=f"tightening-{cell_id}")
+        st.caption(f"Decode throughput of each depth, in % of its mean. Last: {method}.")
     if not shown:
         st.caption("No interval yet: it takes two blocks with a throughput of the same depth.")
 
 
-def _chart(table: pd.DataFrame, sweep: str, cell_id: str, target: float | None) -> None:
+def _drawn(rows: pd.DataFrame, sweep: str, spec_toml: str) -> tuple[show.Chart, str] | None:
+    """The intervals of one cell, and what the last of them are; None where there is none yet."""
+    table = tightening(with_pilot(rows, spec_toml))
+    if table.empty:
+        return None
     widths = table.rename(columns={"half_width_percent": "half_width"})[["k", "blocks", "half_width"]]
     last = widths.groupby("k").last()
     told = "; ".join(
         f"K={int(str(k))}: {WIDTH.words(row['half_width'])} after {row['blocks']:g}" for k, row in last.iterrows()
     )
     alt = f"Half-width of the interval of decode throughput of {sweep} by blocks finished. {told}"
-    show.chart(charts.tightening(widths, WIDTH, target=target), alt, key=f"tightening-{cell_id}")
-    st.caption(f"Decode throughput of each depth, in % of its mean. Last: {table['method'].iloc[-1]}.")
+    return show.Chart(charts.tightening(widths, WIDTH, target=_target(spec_toml)), alt), str(table["method"].iloc[-1])
 
 
 def _target(spec_toml: object) -> float | None:

@@ -1,0 +1,58 @@
+"""Proposer timing on a bundled sweep of real vLLM whose n-gram proposer was timed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from backend.analysis.stages import PARTS
+from backend.store.paths import BUNDLED_SNAPSHOT
+from pages.parts.menu import MENU
+from tests.pages.test_looking_ahead import plain
+from tests.pages.test_pages import visit, words
+
+SWEEP = "ngram-vllm-cpu"
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    """The page as a link to that sweep opens it."""
+    app = visit(monkeypatch, {"SOUNDING_DB": str(BUNDLED_SNAPSHOT)}, "proposer", sweep=SWEEP)
+    assert not app.exception
+    return app
+
+
+def middle(cell: str) -> float:
+    """The value of a table's figure, with or without its interval."""
+    return float(cell.split(" [")[0])
+
+
+def test_the_books_close(page: AppTest) -> None:
+    assert page.title[0].value == next(entry.title for entry in MENU if entry.stem == "proposer")
+    books = next(t.value for t in page.table if "Residual (%)" in t.value).set_index("K")
+    assert list(books.index) == [0, 1, 3, 5]
+    parts = ("Proposer (ms)", "Verify step (ms)", "Sampling (ms)", "Host and gaps (ms)")
+    for k, row in books.iterrows():
+        told = sum(middle(row[part]) for part in parts if row[part] != "not known")
+        assert told == pytest.approx(middle(row["Cycle (ms)"]) * (1 - middle(row["Residual (%)"]) / 100), abs=0.01)
+        assert (row["Proposer (ms)"] == "not known") == (k == 0)  # nothing proposes at K=0
+
+
+def test_the_charts_show_the_books(page: AppTest) -> None:
+    charts = {chart.proto.alt.split(" ")[0]: json.loads(chart.proto.spec) for chart in page.get("plotly_chart")}
+    assert len(charts) == 2  # this proposer takes one look, so it has no chart by draft position
+    bars = {trace["name"]: trace for trace in charts["Parts"]["data"] if trace["type"] == "bar"}
+    assert len(bars) == len(PARTS)
+    books = next(t.value for t in page.table if "Residual (%)" in t.value)
+    shown = dict(zip(plain(bars["Verify step"]["x"]), plain(bars["Verify step"]["y"]), strict=True))
+    assert shown == pytest.approx(dict(zip(books["K"], books["Verify step (ms)"].map(middle), strict=True)), abs=0.01)
+    assert charts["Proposer:"]["data"]
+
+
+def test_a_link_chooses_the_part_of_single_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = visit(monkeypatch, {"SOUNDING_DB": str(BUNDLED_SNAPSHOT)}, "proposer", sweep=SWEEP, part="verify")
+    assert any(chart.proto.alt.startswith("Verify step: spread") for chart in app.get("plotly_chart"))
+    assert "Draft positions" not in words(app)
+    assert "perf_counter" in words(app)
