@@ -10,7 +10,7 @@ WORKDIR /app
 COPY requirements.txt ./
 RUN python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check -r requirements.txt
 
-COPY app.py ./
+COPY app.py explorer.py ./
 COPY .streamlit/ .streamlit/
 COPY backend/ backend/
 COPY pages/ pages/

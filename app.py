@@ -1,22 +1,28 @@
-"""Sounding's explorer: page config and navigation, nothing else. Start it with: streamlit run app.py"""
+"""Sounding's explorer as a server. Start it with: streamlit run app.py
 
-from pathlib import Path
+What Streamlit runs for every reader is explorer.py. Here is done, before the server takes its first reader, what it
+would otherwise do while that reader waits: on a fresh server this was most of the first page's time.
+"""
 
+# ruff: noqa: F401
+import inspect
+
+import pandas as pd
 import streamlit as st
 
-from pages.parts.menu import MENU
+import backend.analysis.hold_out
+import backend.analysis.whatif_report
+import backend.charts.acceptance
+import backend.charts.power
+import backend.charts.timing
+import pages.parts.asked
+import pages.parts.machine
+import pages.parts.planner
+import pages.parts.tightening
+from backend import charts
 
-HERE = Path(__file__).parent
+inspect.stack()  # Streamlit does that for the first element it draws; what it learns of every module is kept
+point = pd.DataFrame([{"k": 0, "value": 1.0, "low": 0.9, "high": 1.1, "n": 2, "reason": None}])
+charts.depth_curve(point, charts.Axis("", "1", 1), reference=1.0).to_dict()  # Plotly reads its schema for the first
 
-st.set_page_config(
-    page_title="Sounding",
-    page_icon=str(HERE / "pages/parts/icon.png"),
-    layout="wide",
-    initial_sidebar_state="auto",
-)
-# The menu is hidden because pages/parts/frame.py draws its own, whose links carry the sweep.
-# Each url_path is its file's stem: on a fresh server a deep link is resolved against pages/*.py first.
-st.navigation(
-    [st.Page(page.path, title=page.title, default=page is MENU[0]) for page in MENU],
-    position="hidden",
-).run()
+app = st.App("explorer.py")

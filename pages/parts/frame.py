@@ -40,7 +40,7 @@ class View:
 
 def open_page(title: str, *, needs: Literal["sweep", "snapshot", "nothing"] = "sweep") -> View:
     """Draw the frame and return what to show; stops the page, with help, where what it needs is not there."""
-    if PagesManager.uses_pages_directory:  # a deep link on a fresh server came in past app.py: go through it
+    if PagesManager.uses_pages_directory:  # a deep link on a fresh server came in past explorer.py: go through it
         PagesManager.uses_pages_directory = False
         st.rerun()
     if not host.admitted(st.context.headers.get("Host"), st.get_option("server.allowedHosts")):

@@ -1,4 +1,4 @@
-"""The one list of pages, in the order of the menu: app.py, the sidebar, links and tests are all made from it.
+"""The one list of pages, in the order of the menu: explorer.py, the sidebar, links and tests are all made from it.
 
 To add a page: write pages/<stem>.py (its first call is `frame.open_page(<title>)`) and add a line here.
 """

@@ -15,7 +15,7 @@ from backend.progress import Progress
 from pages.parts.menu import MENU
 from tests.pages.page_databases import all_failed, build, one_run
 
-APP = Path(__file__).parents[2] / "app.py"
+APP = Path(__file__).parents[2] / "explorer.py"
 PAGES = tuple(page.stem for page in MENU)
 KINDS = (
     "full",
