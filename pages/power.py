@@ -139,7 +139,7 @@ def content() -> dict[str, Any]:
 
 sensors = view.snapshot.of_sweep("power_sensors", view.name)
 found = once(*these, build=content)
-if not any(isinstance(drawn, show.Chart) for drawn in found["curves"].values()):
+if all(isinstance(drawn, str) for drawn in found["curves"].values()):
     st.info(
         "No energy is known for this sweep: "
         + ("no power sensor was read. " if sensors.empty else f"{terms.outside(found['reasons'])}. ")

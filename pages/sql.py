@@ -10,6 +10,7 @@ from backend.errors import Refused
 from backend.store import sql_guard
 from backend.store.sql_examples import examples
 from pages.parts import asked, frame, link, show, terms
+from pages.parts.once import once
 
 NO_CHART = "no chart"
 
@@ -86,6 +87,14 @@ with st.container(horizontal=True):
         )
 st.caption(f"The files run the same query again and hold up to {asked.FILE_ROWS} rows.")
 
+
+def drawn() -> show.Chart:
+    """The two chosen columns."""
+    there = rows.dropna(subset=[y])
+    told = f", from {there[y].min():.4g} to {there[y].max():.4g}" if len(there) else ", all missing"
+    return show.Chart(charts.two_columns(rows, x, y, look), f"{y} against {x}, {len(there)} rows{told}")
+
+
 numbers = [str(c) for c in rows if pd.api.types.is_numeric_dtype(rows[c]) and not pd.api.types.is_bool_dtype(rows[c])]
 if numbers and len(rows) > 1 and len(rows.columns) > 1:
     columns = [str(c) for c in rows]
@@ -98,7 +107,4 @@ if numbers and len(rows) > 1 and len(rows.columns) > 1:
     with how:
         look = link.one("as", "As", charts.LOOKS, charts.LOOKS[0])
     if y != NO_CHART:
-        there = rows.dropna(subset=[y])
-        told = f", from {there[y].min():.4g} to {there[y].max():.4g}" if len(there) else ", all missing"
-        alt = f"{y} against {x}, {len(there)} rows{told}"
-        show.chart(show.Chart(charts.two_columns(rows, x, y, look), alt), key="sql-chart")
+        show.chart(once(snapshot, "sql", asked_for, x, y, look, build=drawn), key="sql-chart")

@@ -14,7 +14,7 @@ import streamlit as st
 from pages.parts.reader import Key, Snapshot
 
 Content = TypeVar("Content")
-KEPT = 256  # of some 100 kB
+KEPT = 512  # of up to 100 kB; a page makes up to ten
 
 
 def once(snapshot: Snapshot, what: str, *choice: object, build: Callable[[], Content]) -> Content:

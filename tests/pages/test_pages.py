@@ -12,6 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from backend.progress import Progress
+from pages.parts import show
 from pages.parts.menu import MENU
 from tests.pages.page_databases import all_failed, build, one_run
 
@@ -72,6 +73,20 @@ def test_charts(page: str, environments: Environments, monkeypatch: pytest.Monke
     for figure in figures(app):
         assert any(trace.get("y") or trace.get("z") for trace in figure["data"])
     assert all(chart.proto.alt for chart in app.get("plotly_chart"))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_second_reader_waits_for_nothing_to_be_made(
+    page: str, environments: Environments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visit(monkeypatch, environments["full"], page)
+
+    def made_again(*_: object) -> None:
+        raise AssertionError("made again")
+
+    monkeypatch.setattr(show, "Chart", made_again)
+    monkeypatch.setattr(show, "Table", made_again)
+    assert not visit(monkeypatch, environments["full"], page).exception
 
 
 @pytest.mark.parametrize("page", ["overview", "compare", "cycle", "runs"])
