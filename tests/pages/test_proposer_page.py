@@ -36,7 +36,8 @@ def test_the_books_close(page: AppTest) -> None:
     con = queries.connect(BUNDLED_SNAPSHOT)
     timed = queries_timing.timed_requests(con, SWEEP)
     con.close()
-    assert list(books.index) == sorted(timed["k"].unique()) and len(books) > 2
+    assert list(books.index) == sorted(timed["k"].unique())
+    assert len(books) > 2
     parts = ("Proposer (ms)", "Verify step (ms)", "Sampling (ms)", "Host and gaps (ms)")
     for k, row in books.iterrows():
         told = sum(middle(row[part]) for part in parts if row[part] != "not known")
