@@ -53,7 +53,7 @@ def direct() -> dict[int, Estimate]:
 
 
 def held_out() -> show.Table | None:
-    """Every inner depth predicted from its neighbours; None where there is none."""
+    """Every inner depth predicted from the others; None where there is none."""
     con = queries.connect(snapshot.path)
     try:
         positions = queries.positions(con, view.name, cell_id)
@@ -69,7 +69,7 @@ def held_out() -> show.Table | None:
         }
         for one in hold_out(rows, survival_of(positions, cell_id))
     ]
-    return show.Table(pd.DataFrame(told), "Every inner depth predicted from its neighbours") if told else None
+    return show.Table(pd.DataFrame(told), "Every inner depth predicted from the others") if told else None
 
 
 timed = once(snapshot, "direct times", view.name, cell_id, build=direct)
@@ -220,7 +220,7 @@ else:
 
 with st.expander("How well are depths predicted from each other?"):
     st.markdown(
-        "Each inner depth is left out and predicted from its neighbours: the cycle straight on the log, tokens per "
+        "Each inner depth is left out and predicted from the others: the cycle by a curve through them, tokens per "
         "step from the survival curve. The error's interval is over blocks."
     )
     held = once(snapshot, "held out", view.name, cell_id, build=held_out)
