@@ -116,16 +116,21 @@ def content() -> dict[str, Any]:
     }
 
 
-def to_know() -> list[tuple[str, str]]:
-    """Severity and words of each kind of warning."""
+TOLD = 4  # findings of a kind that are told in full
+
+
+def to_know() -> tuple[list[tuple[str, str]], str | None]:
+    """Severity and words of each kind of warning, and the first run that has one."""
     findings = view.snapshot.of_sweep("findings", view.name)
     warnings = findings[findings["severity"].isin(["warning", "error"])]
     said = []
     for (code, severity), group in warnings.groupby(["code", "severity"], sort=False):
-        several = f" ({terms.plural(len(group), 'run')})" if len(group) > 1 else ""
-        told = terms.sentences(group["message"].iloc[0], group["action"].iloc[0])
-        said.append((str(severity), f"**{terms.outside(code)}**{several}: {terms.outside(told)}"))
-    return said
+        messages = list(dict.fromkeys(group["message"]))
+        more = f"; and {len(messages) - TOLD} more" if len(messages) > TOLD else ""
+        told = terms.sentences("; ".join(messages[:TOLD]) + more, group["action"].iloc[0])
+        said.append((str(severity), f"**{terms.outside(code)}**: {terms.outside(told)}"))
+    of_runs = warnings["run_id"].dropna()
+    return said, str(of_runs.iloc[0]) if len(of_runs) else None
 
 
 view = frame.open_page("Overview")
@@ -161,9 +166,10 @@ if found["named depths"]:
     st.subheader("What the named depths cost", anchor=False)
     show.table(found["named depths"])
 
-warnings = once(view.snapshot, "warnings", view.name, build=to_know)
+warnings, first = once(view.snapshot, "warnings", view.name, build=to_know)
 if warnings:
     st.subheader("What to know before trusting this", anchor=False)
     for severity, told in warnings:
         (st.error if severity == "error" else st.warning)(told)
-    st.page_link("pages/runs.py", label="Findings run by run", query_params={"sweep": view.name})
+    where = {"sweep": view.name} | ({"run": first} if first else {})
+    st.page_link("pages/runs.py", label="Findings run by run", query_params=where)

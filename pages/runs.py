@@ -170,6 +170,8 @@ if evidence.empty and isinstance(run["log_path"], str):
     tail = log_tail(run["log_path"])
     with st.expander("End of the server's log"):
         if tail is None:
-            st.caption(f"The log is not in this data directory: {terms.outside(run['log_path'])}")
+            st.caption(
+                f"The log is not in this data directory: {terms.outside(run['log_path'])} (bundled sweeps come without)"
+            )
         else:
             st.code(tail, language=None, wrap_lines=True)

@@ -202,7 +202,8 @@ st.markdown("\n".join(f"- {terms.outside(sentence)}" for sentence in found["answ
 if found["frees the draft"]:
     st.caption(
         "Freed is what drafting costs each step. The fit's t_draft is the part that does not grow with K; direct times "
-        "hold all of it. A hop is paid once a step at K ≥ 1."
+        "hold all of it. A hop is paid once a step at K ≥ 1, there and back, with the time that the other host drafts: "
+        "with a hop of 0 the figures are an upper bound."
     )
 show.chart(found["chart"], key="whatif")
 show.table(found["table"])

@@ -186,8 +186,8 @@ def _recommend(
     needed = blocks_needed(layout, level, margin_percent)
     if needed is not None:
         needed = max(needed, min(layout.runs) + 1)  # the runs at hand were not enough
-    undecided = ", ".join(f"K={d.k}" for d in depths if d.verdict == "unresolved")
-    return Recommendation(best, False, needed, f"not told apart within {margin_percent:g}%: {undecided}")
+    others = ", ".join(f"K={d.k}" for d in depths if d.verdict == "unresolved" and d.k != best)
+    return Recommendation(best, False, needed, f"not told apart from it within {margin_percent:g}%: {others}")
 
 
 def blocks_needed(layout: Layout, level: float, margin_percent: float, limit: int = 100_000) -> int | None:

@@ -76,14 +76,19 @@ def answer(found: WhatIf, turned: Turns) -> list[str]:
     return lines
 
 
+# What moves away is not gone: the page and the command say what the figure leaves out.
+NO_DRAFTING_TIME = "The hop is all that drafting then costs: add the other host's drafting time to it."
+
+
 def _freed_words(found: WhatIf, k: int) -> str:
     """What is freed: at the fastest depth where it is known by depth."""
     freed, source = found.costs.draft_at(k), found.costs.source
     if k in found.costs.by_depth:
-        return f"Freed at K={k}: t_draft = {freed.text()}, timed directly."
+        return f"Freed at K={k}: t_draft = {freed.text()}, timed directly. {NO_DRAFTING_TIME}"
     unsure = freed.low is not None and freed.high is not None and freed.low <= 0 <= freed.high
     note = "; its interval holds 0, so a gain is not shown" if unsure else ""
-    return f"Freed: t_draft = {freed.text()}{'' if source == 'given' else ', from the cycle fit'}{note}."
+    inferred = "" if source == "given" else ", from the cycle fit"
+    return f"Freed: t_draft = {freed.text()}{inferred}{note}. {NO_DRAFTING_TIME}"
 
 
 def _flip_words(found: tuple[Flip, ...], what: str, searched: tuple[float, float]) -> str:

@@ -26,7 +26,13 @@ def stacked_parts(parts: pd.DataFrame, axis: Axis, *, cycle: pd.DataFrame, heigh
             hovertemplate="%{text}<extra></extra>",
             marker={
                 "color": COLOURS[index % len(COLOURS)],
-                "pattern": {"shape": PATTERNS[index % len(PATTERNS)], "fgcolor": "rgba(255,255,255,0.55)", "size": 7},
+                # "overlay": the pattern lies on the colour; by default it replaces it, white on the page's white
+                "pattern": {
+                    "shape": PATTERNS[index % len(PATTERNS)],
+                    "fillmode": "overlay",
+                    "fgcolor": "rgba(255,255,255,0.55)",
+                    "size": 7,
+                },
                 "line": {"width": 0},
             },
             width=0.62,
