@@ -160,7 +160,9 @@ st.caption(
     "Figures in brackets are 95% intervals: over runs for throughput and cycle, over prompts for tokens per step"
     + (f"; none for throughput where there is {why}. " if why else ". ")
     + f"Verdict: *within* {MARGIN_PERCENT:g}% of the fastest depth, *worse* by more, or *unresolved*: not told apart "
-    "by these runs. P(fastest): the probability that no other depth is faster. A number of runs leads to them."
+    "by these runs. The loss is against whichever depth is fastest, all depths at once, and never below 0; Compare K "
+    "tests one depth against one other, which can tell more. P(fastest): the probability that no other is faster; it "
+    "can be small where the loss may still be. A number of runs leads to them; K=0 anchors, for drift, do not count."
 )
 if found["named depths"]:
     st.subheader("What the named depths cost", anchor=False)

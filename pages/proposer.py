@@ -163,7 +163,8 @@ st.header("The books", anchor=False)
 show.table(once(*these, "books", build=books))
 st.caption(
     "95% intervals in brackets, over runs; of the overhead over pairs of a run and a prompt. Cycle: the engine's clock "
-    "of the same requests. Residual: its share in no stage. Overhead: the cycle with timers on against off."
+    "of the same requests, asked after measuring and fewer than those, so not Overview's cycle. Residual: its share "
+    "in no stage. Overhead: the cycle with timers on against off."
 )
 for gap in report.large_gaps:
     share = PERCENT.words(gap.share_pct.value)
