@@ -128,7 +128,7 @@ def depth_times(requests: pd.DataFrame, stages: pd.DataFrame) -> list[DepthTimes
     if runs.empty:
         return []
     runs["residual_pct"] = 100 * (1 - runs[list(PARTS)].sum(axis=1, min_count=1) / runs["cycle_ms"])
-    ratios, compared = overhead_pct(requests, stages)
+    ratios, compared = overhead_pct(requests, lowest_rank(stages))
     found = []
     for k, rows in _groups(runs, "k"):
         times = {part: student_t_mean(rows[part], "ms") for part in PARTS}
@@ -158,11 +158,13 @@ def depth_times(requests: pd.DataFrame, stages: pd.DataFrame) -> list[DepthTimes
 def overhead_pct(requests: pd.DataFrame, stages: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """A row a run and prompt: k, overhead_pct = 100 (cycle with the probe on / off - 1); and what was compared.
 
+    `stages`: of one rank.
+
     Steps where the probe was on in every other one: on, off, off, on within 100 ms, so that what the machine does to
     one kind it does to the other. Of a request the Hodges-Lehmann shift on the log, the median of all ratios of an on
     to an off step: one pause of the machine outweighs what all spans cost. In both kinds four of some sixty spans are
-    recorded, and a function that is not recorded is called through its wrapper (a tenth of a microsecond), so the ratio
-    leaves that out. Else (sweeps of earlier versions) whole requests on, off, off, on: a drift that is linear in time
+    recorded, and a function that is not recorded is called through its wrapper (.36 us where it was timed, .1% of the
+    demo's cycle in all), so the ratio leaves that out. Else (sweeps of earlier versions) whole requests on, off, off, on: a drift that is linear in time
     cancels, and nothing is left out, but requests lie seconds apart. Geometric means of repeats.
     """
     keys = ["k", "run_id", "prompt_id"]

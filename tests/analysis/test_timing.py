@@ -150,6 +150,10 @@ def test_overhead_from_steps_does_not_see_what_slows_whole_requests(overhead: fl
         assert row.overhead_pct.value == pytest.approx(100 * overhead, abs=1e-9)
         assert row.overhead_pct.n == 3 * 2
         assert "of steps" in row.overhead_pct.method
+    # A second rank records the same steps: one timeline is compared, not both.
+    two = pd.concat([stages, totals, stages.assign(rank=1), totals.assign(rank=1)])
+    for row in depth_times(pd.concat([requests, added]), two):
+        assert (row.overhead_pct.value, row.overhead_pct.n) == (pytest.approx(100 * overhead, abs=1e-9), 3 * 2)
     # The stages and the books are of the requests that were recorded whole.
     after = depth_times(pd.concat([requests, added]), pd.concat([stages, totals]))
     for old, new in zip(before, after, strict=True):
