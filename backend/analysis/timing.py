@@ -164,8 +164,9 @@ def overhead_pct(requests: pd.DataFrame, stages: pd.DataFrame) -> tuple[pd.DataF
     one kind it does to the other. Of a request the Hodges-Lehmann shift on the log, the median of all ratios of an on
     to an off step: one pause of the machine outweighs what all spans cost. In both kinds four of some sixty spans are
     recorded, and a function that is not recorded is called through its wrapper (.36 us where it was timed, .1% of the
-    demo's cycle in all), so the ratio leaves that out. Else (sweeps of earlier versions) whole requests on, off, off, on: a drift that is linear in time
-    cancels, and nothing is left out, but requests lie seconds apart. Geometric means of repeats.
+    demo's cycle in all), so the ratio leaves that out. Else (sweeps of earlier versions) whole requests on, off, off,
+    on: a drift that is linear in time cancels, and nothing is left out, but requests lie seconds apart. Geometric means
+    of repeats.
     """
     keys = ["k", "run_id", "prompt_id"]
     steps = stages[stages["stage"].isin(STEP_TOTALS)]
