@@ -34,9 +34,10 @@ class SpinningProbe(StageProbe):
             runner.propose_draft_token_ids = watched
         return {"rank": worker.rank, "seconds": seen[0], "proposals": seen[1]}
 
-    def spin(self, where: str, milliseconds: float) -> dict[str, Any]:
-        """Put the brake on (0 ms: only its stop-watch); the seconds and calls that its own stop-watch saw before.
+    def spin(self, where: str, milliseconds: float, calls_a_step: int = 0) -> dict[str, Any]:
+        """Put the brake on (0 ms: only its watch); what the watch saw before, of each call: slowed or not, seconds.
 
+        Every call is slowed; with `calls_a_step` those of every other step: on, off, off, on, from the second step on.
         The watch is needed: after 5 ms of an empty loop the forward itself takes 0.1 to 1 ms longer (sleeping threads,
         cold caches), which is as much a slow-down of that forward as the loop is.
         """
@@ -44,21 +45,23 @@ class SpinningProbe(StageProbe):
         runner = worker.model_runner
         model = runner.drafter.model if where == "drafter" else runner.get_model()
         model.__dict__.pop("forward", None)
-        seen, forward = getattr(self, "_braked", [0.0, 0]), model.forward
-        self._braked = [0.0, 0]
+        watches: dict[str, list[tuple[bool, float]]] = self.__dict__.setdefault("_braked", {})
+        seen, forward = watches.get(where, []), model.forward
+        calls: list[tuple[bool, float]] = []
+        watches[where] = calls
 
         def slow(*args: Any, **kwargs: Any) -> Any:
             began = time.perf_counter()
-            while time.perf_counter() < began + milliseconds / 1e3:
+            slowed = not calls_a_step or (len(calls) // calls_a_step - 1) % 4 in (0, 3)
+            while slowed and time.perf_counter() < began + milliseconds / 1e3:
                 pass
             try:
                 return forward(*args, **kwargs)
             finally:
-                self._braked[0] += time.perf_counter() - began
-                self._braked[1] += 1
+                calls.append((slowed, time.perf_counter() - began))
 
         model.forward = slow
-        return {"rank": worker.rank, "seconds": seen[0], "calls": seen[1]}
+        return {"rank": worker.rank, "calls": seen}
 
     def release(self, where: str) -> dict[str, Any]:
         """Take the brake off."""
