@@ -119,18 +119,40 @@ def content() -> dict[str, Any]:
 TOLD = 4  # findings of a kind that are told in full
 
 
+def of_run(finding: pd.Series, orders: dict[str, float]) -> str:
+    """A finding's words; of one about one run ("this one furthest"), that run before them."""
+    order, message = orders.get(str(finding["run_id"])), str(finding["message"])
+    return f"run {order:g}, {message}" if order is not None and "this" in message else message
+
+
 def to_know() -> tuple[list[tuple[str, str]], str | None]:
     """Severity and words of each kind of warning, and the first run that has one."""
     findings = view.snapshot.of_sweep("findings", view.name)
     warnings = findings[findings["severity"].isin(["warning", "error"])]
+    orders = view.snapshot.of_sweep("runs", view.name).set_index("run_id")["order_index"].dropna().to_dict()
     said = []
     for (code, severity), group in warnings.groupby(["code", "severity"], sort=False):
-        messages = list(dict.fromkeys(group["message"]))
+        messages = list(dict.fromkeys(of_run(found, orders) for _, found in group.iterrows()))
         more = f"; and {len(messages) - TOLD} more" if len(messages) > TOLD else ""
         told = terms.sentences("; ".join(messages[:TOLD]) + more, group["action"].iloc[0])
         said.append((str(severity), f"**{terms.outside(code)}**: {terms.outside(told)}"))
     of_runs = warnings["run_id"].dropna()
     return said, str(of_runs.iloc[0]) if len(of_runs) else None
+
+
+def surprise() -> str | None:
+    """Where the advised depth is faster than the other depths predict by more than chance: so would luck look."""
+    advice = view.snapshot.comparison(view.name, cell_id).recommendation
+    if advice is None:
+        return None
+    for one in view.snapshot.held_out(view.name, cell_id):
+        if one.k == advice.k and one.error_percent.high is not None and one.error_percent.high < 0:
+            return (
+                f"**Faster than the other depths predict**: they give {one.predicted_tok_s.value:.2f} tok/s for "
+                f"K={one.k}, {terms.percent(one.error_percent, signed=True)} % against what was measured. The runs of "
+                "the fastest depth may be partly lucky; more blocks would tell. Each depth so predicted: page What if."
+            )
+    return None
 
 
 view = frame.open_page("Overview")
@@ -169,6 +191,9 @@ if found["named depths"]:
     show.table(found["named depths"])
 
 warnings, first = once(view.snapshot, "warnings", view.name, build=to_know)
+lucky = once(view.snapshot, "surprise", view.name, cell_id, build=surprise)
+if lucky:
+    warnings = [("warning", lucky), *warnings]
 if warnings:
     st.subheader("What to know before trusting this", anchor=False)
     for severity, told in warnings:

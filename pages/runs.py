@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
+from backend.store.sql_examples import literal
 from pages.parts import frame, link, machine, order, reader, show, terms
 from pages.parts.once import once
 
@@ -161,6 +162,9 @@ def log_tail(path: str) -> str | None:
         log.seek(max(0, file.stat().st_size - LOG_TAIL_BYTES))
         return log.read().decode(errors="replace")
 
+
+example = f"SELECT * FROM request WHERE run_id = {literal(run_id)} ORDER BY phase, request_index"
+st.page_link("pages/sql.py", label="Requests of this run", query_params={"sweep": view.name, "sql": example})
 
 evidence = failures[failures["run_id"] == run_id]
 for _, failure in evidence.iterrows():

@@ -10,7 +10,6 @@ import streamlit as st
 
 from backend import charts
 from backend.analysis.estimate import Estimate, point
-from backend.analysis.hold_out import hold_out, survival_of
 from backend.analysis.whatif import WhatIf, what_if
 from backend.analysis.whatif_report import Turns, answer, turns
 from backend.analysis.whatif_runs import Change, direct_t_draft, fitted_costs, runs_of
@@ -54,11 +53,6 @@ def direct() -> dict[int, Estimate]:
 
 def held_out() -> show.Table | None:
     """Every inner depth predicted from the others; None where there is none."""
-    con = queries.connect(snapshot.path)
-    try:
-        positions = queries.positions(con, view.name, cell_id)
-    finally:
-        con.close()
     told = [
         {
             "K": one.k,
@@ -67,7 +61,7 @@ def held_out() -> show.Table | None:
             "Error (%)": terms.percent(one.error_percent, signed=True),
             "Why no interval": one.error_percent.reason or "",
         }
-        for one in hold_out(rows, survival_of(positions, cell_id))
+        for one in snapshot.held_out(view.name, cell_id)
     ]
     return show.Table(pd.DataFrame(told), "Every inner depth predicted from the others") if told else None
 

@@ -40,7 +40,10 @@ def over_order(points: pd.DataFrame, axis: Axis, *, height: int = 260) -> go.Fig
 
 
 def run_order(runs: pd.DataFrame, *, height: int = 320) -> go.Figure:
-    """Runs in the order they were started: order_index, k, block, state (a key of STATUS), hover. Blocks are shaded."""
+    """Runs in the order they were started: order_index, k, block, role, state (a key of STATUS), hover.
+
+    Blocks are shaded; anchors, which no figure counts, have a ring.
+    """
     figure = go.Figure()
     for number, (_, rows) in enumerate(runs.dropna(subset=["block"]).groupby("block")):
         if number % 2 == 0:
@@ -72,6 +75,16 @@ def run_order(runs: pd.DataFrame, *, height: int = 320) -> go.Figure:
                 hovertemplate="%{text}<extra></extra>",
                 marker={"symbol": symbol, "color": colour, "size": 11, "line": {"width": 2, "color": colour}},
             )
+    anchors = runs[runs["role"] == "anchor"]
+    if len(anchors):
+        figure.add_scatter(
+            x=anchors["order_index"],
+            y=anchors["k"],
+            mode="markers",
+            name="anchor: for drift, in no figure",
+            hoverinfo="skip",
+            marker={"symbol": "circle-open", "color": NEUTRAL, "size": 20, "line": {"width": 2}},
+        )
     figure.update_xaxes(title="Run order")
     figure.update_yaxes(title="Draft depth K", tickmode="linear", tick0=0, dtick=1)
     finish(figure, height, legend=True)

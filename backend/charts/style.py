@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pandas as pd
 import plotly.graph_objects as go
 
-COLOURS = ("#2b7bba", "#d55e00", "#129a73", "#b565a7", "#8a7f00", "#7d6bd6")
-MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+# Eight of each: K=0..7 of a usual sweep are told apart without colour too.
+COLOURS = ("#2b7bba", "#d55e00", "#129a73", "#b565a7", "#8a7f00", "#7d6bd6", "#d0345f", "#00838f")
+MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down", "pentagon")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "2px,8px", "12px,3px,3px,3px")
 NEUTRAL = "#82898f"
 GRID = "rgba(130, 137, 143, 0.28)"
 

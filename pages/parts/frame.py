@@ -102,6 +102,8 @@ def _sidebar(snapshot: Snapshot | None) -> pd.Series | None:
         if snapshot is not None:
             _snapshot_words(snapshot)
         link.svg()
+        with st.expander("Words used here"):
+            st.markdown(terms.GLOSSARY)
     return chosen
 
 

@@ -43,7 +43,8 @@ def draw(view: View, cell_id: str) -> None:
     st.markdown("\n".join(f"- {line}" for line in (plan_words(plan)[0], plan_words(plan)[-1])))
     st.caption(
         f"From pure error: replicates about their depth and block ({plan.blocks_now} blocks at hand). Repeats do not "
-        "shrink a curve that is no line. The same from a terminal: `python -m backend plan`."
+        "shrink a curve that is no line: its misses are in the fit's own interval, not in this plan: where the cycle "
+        "bends, the fit stays wider than planned. The same from a terminal: `python -m backend plan`."
     )
 
 

@@ -23,6 +23,7 @@ from backend.analysis.comparison import Comparison
 from backend.analysis.cycle_model import CycleFit, fit_cycle
 from backend.analysis.depth_effect import DepthEffect, depth_effects
 from backend.analysis.energy import with_energy
+from backend.analysis.hold_out import HeldOut, hold_out, survival_of
 from backend.analysis.stopping import with_pilot
 from backend.analysis.stored_summary import stored_summary
 from backend.analysis.summary import KSummary, summarise
@@ -113,6 +114,10 @@ class Snapshot:
     def cycle_fit(self, sweep: str, cell_id: str) -> CycleFit:
         """The cycle model of one cell, all windows."""
         return _cycle_fit(self.key, sweep, cell_id)
+
+    def held_out(self, sweep: str, cell_id: str) -> list[HeldOut]:
+        """Every inner depth of one cell predicted from the others."""
+        return _held_out(self.key, sweep, cell_id)
 
     def accepted(self, sweep: str, cell_id: str) -> list[AcceptedLengths]:
         """Rates by draft position and accepted lengths of every drafted depth, shallow first."""
@@ -224,6 +229,14 @@ def _cycle_fit(key: Key, sweep: str, cell_id: str) -> CycleFit:
     con = _connection(key)
     spec_toml = queries.require_sweep(con, sweep)["spec_toml"]
     return fit_cycle(with_pilot(queries.run_cells(con, sweep, cell_id), spec_toml), study=True)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _held_out(key: Key, sweep: str, cell_id: str) -> list[HeldOut]:
+    con = _connection(key)
+    return hold_out(
+        queries.run_cells(con, sweep, cell_id), survival_of(queries.positions(con, sweep, cell_id), cell_id)
+    )
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

@@ -37,6 +37,19 @@ MEANING: dict[str, str] = {
     "power_w": "Mean power while measuring, summed over all nodes.",
     "tokens_per_joule": "Decode throughput over power.",
 }
+WORDS: dict[str, str] = {
+    "K, draft depth": "tokens that the drafter proposes a step; 0 is no speculation",
+    "cycle": "one decode step: draft, verify, sample, and what lies between",
+    "run": "one server started at one K, measured, stopped",
+    "block": "one run of every K, in random order; what changes from block to block is taken out",
+    "cell": "one set of measuring conditions: concurrency, context length, workload",
+    "anchor": "a run of K=0 before and after all blocks: shows drift, in no figure",
+    "canary": "a fixed small computation before and after a run: is the node as fast as it was?",
+    "survival": "the share of drafted steps whose first i drafts were all accepted",
+    "composition": "deeper drafts start at other places of the text, of other difficulty",
+    "Holm": "p-values and intervals made wider, since many pairs are compared",
+}
+GLOSSARY = "\n".join(f"- **{word}**: {meaning}" for word, meaning in WORDS.items())
 SOURCES: dict[str, tuple[str, str]] = {  # source -> (badge colour, what it means)
     "measured": ("green", "Measured here by Sounding."),
     "published": (
