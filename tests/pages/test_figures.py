@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -86,6 +87,34 @@ def test_a_number_leads_to_its_runs(environments: Environments, monkeypatch: pyt
     there = visit(monkeypatch, environments["full"], "runs", sweep="full", depth="0", ended="failed")
     assert "No run of this depth ended so" in words(there)
     assert not there.exception
+
+
+BUNDLED = {"SOUNDING_DATA": "/nonexistent"}  # no results: the sweeps that come with the project
+
+
+def test_a_fastest_depth_that_the_others_do_not_predict_is_told(
+    environments: Environments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = visit(monkeypatch, BUNDLED, "overview", sweep="demo-vllm-cpu").warning[0].value
+    assert told.startswith("**Faster than the other depths predict**: they give 136.41 tok/s for K=6, -9.1 [-15.4,")
+    elsewhere = visit(monkeypatch, environments["full"], "overview", sweep="published-glm52-gb10")
+    assert "Faster than the other depths" not in words(elsewhere)  # single figures: no interval, no surprise
+
+
+def test_a_run_leads_to_its_requests_and_anchors_have_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = visit(monkeypatch, BUNDLED, "runs", sweep="demo-vllm-cpu", run="demo-vllm-cpu:b1k3")
+    (ring,) = (trace for trace in figures(app)[0]["data"] if trace["name"].startswith("anchor"))
+    assert ring["marker"]["symbol"] == "circle-open"
+    (run_id,) = (box.value for box in app.selectbox if box.label == "Run")
+    (to_sql,) = (link.proto for link in app.get("page_link") if link.proto.label == "Requests of this run")
+    asked = dict(parse_qsl(to_sql.query_string))["sql"]
+    rows = visit(monkeypatch, BUNDLED, "sql", sweep="demo-vllm-cpu", sql=asked).dataframe[-1].value
+    assert set(rows["run_id"]) == {run_id}
+
+
+def test_words_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = words(visit(monkeypatch, BUNDLED, "overview"))
+    assert all(f"**{word}**" in said for word in ("block", "cell", "anchor", "canary", "Holm", "composition"))
 
 
 def test_the_runs_cell_is_a_choice(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
