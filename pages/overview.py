@@ -11,6 +11,7 @@ from backend import charts
 from backend.analysis.compare import MARGIN_PERCENT
 from backend.analysis.comparison import Comparison
 from backend.analysis.estimate import Estimate
+from backend.analysis.hold_out import faster_than_predicted
 from backend.analysis.selection import arms
 from backend.analysis.sentence import answer_sentence
 from backend.analysis.summary import KSummary
@@ -119,20 +120,17 @@ def content() -> dict[str, Any]:
 TOLD = 4  # findings of a kind that are told in full
 
 
-def of_run(finding: pd.Series, orders: dict[str, float]) -> str:
-    """A finding's words; of one about one run ("this one furthest"), that run before them."""
-    order, message = orders.get(str(finding["run_id"])), str(finding["message"])
-    return f"run {order:g}, {message}" if order is not None and "this" in message else message
-
-
 def to_know() -> tuple[list[tuple[str, str]], str | None]:
     """Severity and words of each kind of warning, and the first run that has one."""
     findings = view.snapshot.of_sweep("findings", view.name)
     warnings = findings[findings["severity"].isin(["warning", "error"])]
-    orders = view.snapshot.of_sweep("runs", view.name).set_index("run_id")["order_index"].dropna().to_dict()
+    runs = view.snapshot.of_sweep("runs", view.name).set_index("run_id")["order_index"].dropna()
     said = []
     for (code, severity), group in warnings.groupby(["code", "severity"], sort=False):
-        messages = list(dict.fromkeys(of_run(found, orders) for _, found in group.iterrows()))
+        messages = []
+        for message, same in group.groupby("message", sort=False):
+            orders = runs[runs.index.isin(same["run_id"])]
+            messages.append(f"run {orders.iloc[0]:g}, {message}" if len(orders) == 1 else str(message))
         more = f"; and {len(messages) - TOLD} more" if len(messages) > TOLD else ""
         told = terms.sentences("; ".join(messages[:TOLD]) + more, group["action"].iloc[0])
         said.append((str(severity), f"**{terms.outside(code)}**: {terms.outside(told)}"))
@@ -141,18 +139,16 @@ def to_know() -> tuple[list[tuple[str, str]], str | None]:
 
 
 def surprise() -> str | None:
-    """Where the advised depth is faster than the other depths predict by more than chance: so would luck look."""
+    """What the page says where the advised depth is faster than the other depths predict."""
     advice = view.snapshot.comparison(view.name, cell_id).recommendation
-    if advice is None:
+    found = advice and faster_than_predicted(view.snapshot.held_out(view.name, cell_id), advice.k)
+    if not found:
         return None
-    for one in view.snapshot.held_out(view.name, cell_id):
-        if one.k == advice.k and one.error_percent.high is not None and one.error_percent.high < 0:
-            return (
-                f"**Faster than the other depths predict**: they give {one.predicted_tok_s.value:.2f} tok/s for "
-                f"K={one.k}, {terms.percent(one.error_percent, signed=True)} % against what was measured. The runs of "
-                "the fastest depth may be partly lucky; more blocks would tell. Each depth so predicted: page What if."
-            )
-    return None
+    return (
+        f"**Faster than the other depths predict**: they give {found.predicted_tok_s.value:.2f} tok/s for K={found.k}, "
+        f"{terms.percent(found.error_percent, signed=True)} % against what was measured. The runs of the fastest depth "
+        "may be partly lucky; more blocks would tell. Each depth so predicted: page What if."
+    )
 
 
 view = frame.open_page("Overview")

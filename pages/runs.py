@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
-from backend.store.sql_examples import literal
+from backend.store.sql_examples import requests_of
 from pages.parts import frame, link, machine, order, reader, show, terms
 from pages.parts.once import once
 
@@ -163,8 +163,8 @@ def log_tail(path: str) -> str | None:
         return log.read().decode(errors="replace")
 
 
-example = f"SELECT * FROM request WHERE run_id = {literal(run_id)} ORDER BY phase, request_index"
-st.page_link("pages/sql.py", label="Requests of this run", query_params={"sweep": view.name, "sql": example})
+to_sql = {"sweep": view.name, "sql": requests_of(run_id)}
+st.page_link("pages/sql.py", label="Requests of this run", query_params=to_sql)
 
 evidence = failures[failures["run_id"] == run_id]
 for _, failure in evidence.iterrows():

@@ -12,7 +12,7 @@ The error's interval is over blocks (prediction against measurement of the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +64,17 @@ def hold_out(run_cell: pd.DataFrame, survival: Survival | None = None, *, level:
         _one(depth, below, above, k, block, cycle, mean_tokens, survival or {}, level)
         for below, depth, above in zip(depths, depths[1:], depths[2:], strict=False)
     ]
+
+
+def faster_than_predicted(held: Sequence[HeldOut], k: int) -> HeldOut | None:
+    """Depth `k` where it was measured faster than predicted and the error's interval lies below 0; else None.
+
+    The fastest of several depths is the one that luck favoured, if luck favoured one.
+    """
+    for one in held:
+        if one.k == k and one.error_percent.high is not None and one.error_percent.high < 0:
+            return one
+    return None
 
 
 def _one(

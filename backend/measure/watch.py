@@ -40,7 +40,7 @@ class Watch:
             for agent in self._alive():
                 with suppress(NodeError):  # lost now: `findings` says so
                     agent.ask("sample", period_s=settings.period_s)
-        except BaseException:
+        except BaseException:  # an interruption too must not leave agents behind on the nodes
             self._close()
             raise
 

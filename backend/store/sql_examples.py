@@ -8,6 +8,11 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def requests_of(run_id: str) -> str:
+    """SQL: every request of a run."""
+    return f"SELECT * FROM request WHERE run_id = {literal(run_id)} ORDER BY phase, request_index"
+
+
 def examples(sweep: str) -> dict[str, str]:
     """Title -> SQL, about one sweep."""
     mine = literal(sweep)

@@ -1,7 +1,7 @@
 """`make bench`: our performance and honesty figures, printed as ratios to their targets where they have one.
 
 `python -m tests.bench [PART ...]`; parts: sweep (where a sweep's wall time goes), viewer (the explorer on
-1e6 and 1e7 steps), timing (residual and overhead of the bundled n-gram sweep), analysis (time, coverage; long),
+1e6 and 1e7 steps), timing (residual and overhead of the bundled demo), analysis (time, coverage; long),
 depth-effect (coverage of the depth effect on acceptance; long).
 """
 

@@ -117,7 +117,7 @@ def in_chromium(environment: dict[str, str], scratch: Path, app: Path, titles: S
 
 def order_of_visits(pages: Sequence[str]) -> list[str]:
     """Every page ROUNDS times, never one twice in a row."""
-    titles = [title for title in pages if title != "Live"]
+    titles = [title for title in pages if title != "Live"]  # it draws itself anew all the time
     found: list[str] = []
     chance = random.Random(1)
     for _ in range(ROUNDS):

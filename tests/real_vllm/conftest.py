@@ -15,6 +15,8 @@ from backend.engines.base import Ready, Server
 from backend.spec import SweepSpec
 from backend.spec_file import load
 
+from .proposers import INSIDE, ONE_PROCESS
+
 ROOT = Path(__file__).parents[2]
 SPECS = ROOT / "data" / "specs"
 PORT = 18943
@@ -64,6 +66,21 @@ def spec_on(port: int, **changes: object) -> SweepSpec:
         part = next((part for part in ("workload", "server") if name in raw[part]), None)
         (raw[part] if part else raw)[name] = value
     return SweepSpec.model_validate(raw)
+
+
+def braking(port: int) -> SweepSpec:
+    """The smoke spec with the braking probe (inside/spinning_probe.py), everything in one process.
+
+    On one thread: of two the second falls asleep during the brake, and all that comes after waits for it to wake.
+    """
+    server = load(SPECS / "smoke.toml").server
+    one_process, inside = ONE_PROCESS[1], {"VLLM_CPU_OMP_THREADS_BIND": "0", "PYTHONPATH": str(INSIDE)}
+    extension = ("--worker-extension-cls", "spinning_probe.SpinningProbe")
+    return spec_on(
+        port,
+        argv=(*server.argv, "--distributed-executor-backend", "uni", *extension),
+        env={**server.env, **one_process, **inside},
+    )
 
 
 @pytest.fixture(scope="session")

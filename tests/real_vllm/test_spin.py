@@ -13,16 +13,12 @@ from backend.engines import VllmEngine
 from backend.measure.client import Client
 from backend.measure.workload import read_prompts
 
-from .conftest import spec_on
-from .proposers import INSIDE, ONE_PROCESS
+from .conftest import braking
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 PORT, K, SPIN_MS = 18955, 3, 5.0
 ROUNDS, TRIES = 8, 4
 OTHERS_MS = 0.25
-EXTENSION = ("--worker-extension-cls", "spinning_probe.SpinningProbe")
-# With two threads the second falls asleep during the brake, and all that comes after waits for it to wake.
-ONE_THREAD = {"VLLM_CPU_OMP_THREADS_BIND": "0"}
 PLANTED = [("drafter", "draft", K), ("target", "verify", 1)]
 
 
@@ -30,14 +26,7 @@ PLANTED = [("drafter", "draft", K), ("target", "verify", 1)]
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, str, list[str]]]:
     """A ready K=3 server with the braking probe: client, model name, prompts."""
     folder: Path = tmp_path_factory.mktemp("spin")
-    spec = spec_on(PORT)
-    settings = spec.server.model_copy(
-        update={
-            "argv": (*spec.server.argv, "--distributed-executor-backend", "uni", *EXTENSION),
-            "env": {**spec.server.env, **ONE_PROCESS[1], **ONE_THREAD, "PYTHONPATH": str(INSIDE)},
-        }
-    )
-    spec = spec.model_copy(update={"server": settings})
+    spec = braking(PORT)
     engine = VllmEngine(spec).launch(K, folder / "log", folder / "lease")
     try:
         ready = engine.wait_ready()

@@ -16,26 +16,12 @@ from backend.measure.workload import read_prompts
 from backend.records import Request
 from backend.spec import SweepSpec
 
-from .conftest import spec_on
-from .proposers import INSIDE, ONE_PROCESS
-from .test_spin import EXTENSION, ONE_THREAD
+from .conftest import braking
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 PORT, DEPTHS, BLOCKS, SPIN_MS = 18957, (1, 3), 4, 5.0
 BRAKES = {"normal": (0.0, 0.0), "drafter": (SPIN_MS, 0.0), "target": (0.0, SPIN_MS)}  # ms in drafter, in target
 WITHIN_PERCENT = 10.0
-
-
-def braking(port: int) -> SweepSpec:
-    """The smoke spec with the braking probe, everything in one process."""
-    spec = spec_on(port)
-    settings = spec.server.model_copy(
-        update={
-            "argv": (*spec.server.argv, "--distributed-executor-backend", "uni", *EXTENSION),
-            "env": {**spec.server.env, **ONE_PROCESS[1], **ONE_THREAD, "PYTHONPATH": str(INSIDE)},
-        }
-    )
-    return spec.model_copy(update={"server": settings})
 
 
 def one_run(spec: SweepSpec, client: Client, model: str, k: int, run_id: str) -> dict[str, object]:
