@@ -99,6 +99,7 @@ def _main(arguments: list[str], output: str, die_at: str) -> None:
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where the tests themselves were started with nohup
     trust_the_clocks()
     if die_at:
         DEATHS[die_at]()
