@@ -61,11 +61,13 @@ def test_the_books_close(autoregressive: Timed, dflash: Timed) -> None:
 
 
 def test_n_grams_cost_next_to_nothing(tmp_path: Path) -> None:
-    timed = time_proposer(
-        tmp_path, "ngram", [3], 'method = "ngram"\nconfig = { prompt_lookup_max = 3, prompt_lookup_min = 1 }', 18953
-    )
-    # 0.2 ms on the machine of the facts; here, three times slower, a median of 0.19 to 0.21 was seen
-    assert 0 < timed.median_ms(3, "draft") < 0.3
+    found = []
+    for name in ("ngram", "again", "once-more"):  # .188 to .193 ms on 2 quiet slow cores, .21 beside other work
+        config = 'method = "ngram"\nconfig = { prompt_lookup_max = 3, prompt_lookup_min = 1 }'
+        found.append(time_proposer(tmp_path / name, name, [3], config, 18953).median_ms(3, "draft"))
+        if 0 < found[-1] < 0.2:
+            return
+    raise AssertionError(f"no sweep of {len(found)} drafted in less than 0.2 ms a step: {found}")
 
 
 def test_two_ranks_are_kept_apart_and_their_waiting_is_told(tmp_path: Path) -> None:
