@@ -98,9 +98,13 @@ else:
         with place:
             show.chart(by_position[name], key=name)
 
-with st.expander("Every rate as a table"):
-    show.table(once(*these, "every rate", build=every_rate))
-    st.caption("95% intervals in brackets, over prompts (n): greedy repeats of a prompt are copies, not observations.")
+more = link.more("rates", "Every rate as a table")
+if more.open:
+    with more:
+        show.table(once(*these, "every rate", build=every_rate))
+        st.caption(
+            "95% intervals in brackets, over prompts (n): greedy repeats of a prompt are copies, not observations."
+        )
 
 counted = {k: found for k, found in depths.items() if found.lengths}
 st.header("How many drafts a step accepts", anchor=False)

@@ -184,16 +184,18 @@ st.caption(
 show.chart(once(*these, "drift", build=drift), key="drift")
 show.table(once(*these, "by window", build=by_window))
 
-with st.expander("Other intervals for the same fit"):
-    st.markdown(
-        "*Pooled*: one fit over all runs. *The study's*: ± 2 standard errors, with the K=0 cycle taken as "
-        "exact; by simulation it covers about 80%, not 95%."
-    )
-    show.table(once(*these, "other intervals", build=other_intervals))
-    left_out = once(*these, "without one", build=without_one)
-    if left_out:
-        st.markdown("Leaving one depth out of the whole curve:")
-        show.table(left_out)
+more = link.more("intervals", "Other intervals for the same fit")
+if more.open:
+    with more:
+        st.markdown(
+            "*Pooled*: one fit over all runs. *The study's*: ± 2 standard errors, with the K=0 cycle taken as "
+            "exact; by simulation it covers about 80%, not 95%."
+        )
+        show.table(once(*these, "other intervals", build=other_intervals))
+        left_out = once(*these, "without one", build=without_one)
+        if left_out:
+            st.markdown("Leaving one depth out of the whole curve:")
+            show.table(left_out)
 
 st.header("How many blocks would it take?", anchor=False)
 planner.draw(view, cell_id)

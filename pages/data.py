@@ -52,8 +52,10 @@ st.caption(
     else f"All {terms.plural(rows, 'row')}."
 )
 st.dataframe(head, hide_index=True, alt=f"Rows of {name}")
-with st.expander(f"What the columns of {name} mean"):
-    st.dataframe(columns, hide_index=True, alt=f"Columns of {name}")
+more = link.more("columns", f"What the columns of {name} mean")
+if more.open:
+    with more:
+        st.dataframe(columns, hide_index=True, alt=f"Columns of {name}")
 
 st.header("The snapshot", anchor=False)
 st.markdown(

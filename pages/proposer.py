@@ -202,8 +202,10 @@ if spread is None:
 else:
     show.chart(spread, key="spread")
 
-with st.expander("Every stage"):
-    show.table(once(*these, "every stage", build=every_stage))
+more = link.more("stages", "Every stage")
+if more.open:
+    with more:
+        show.table(once(*these, "every stage", build=every_stage))
 ranks = once(*these, "ranks", build=by_rank)
 if ranks:
     st.header("Ranks", anchor=False)

@@ -148,8 +148,10 @@ if isinstance(run["command"], str):
         wrap_lines=True,
     )
 known, with_environment = once(view.snapshot, "facts of a run", run_id, build=facts)
-with st.expander("Times and environment", expanded=with_environment):
-    show.table(known)
+more = link.more("environment", "Times and environment", at_first=with_environment)
+if more.open:
+    with more:
+        show.table(known)
 
 
 def log_tail(path: str) -> str | None:
@@ -171,11 +173,12 @@ for _, failure in evidence.iterrows():
     st.markdown(f"Why it failed: `{terms.outside(failure['kind'])}` at {terms.when(failure['unix_s'])}")
     st.code(failure["log_tail"] or "(the server had logged nothing)", language=None, wrap_lines=True)
 if evidence.empty and isinstance(run["log_path"], str):
-    tail = log_tail(run["log_path"])
-    with st.expander("End of the server's log"):
-        if tail is None:
-            st.caption(
-                f"The log is not in this data directory: {terms.outside(run['log_path'])} (bundled sweeps come without)"
-            )
-        else:
-            st.code(tail, language=None, wrap_lines=True)
+    more = link.more("log", "End of the server's log")
+    if more.open:
+        with more:
+            tail = log_tail(run["log_path"])
+            if tail is None:
+                where = terms.outside(run["log_path"])
+                st.caption(f"The log is not in this data directory: {where} (bundled sweeps come without)")
+            else:
+                st.code(tail, language=None, wrap_lines=True)

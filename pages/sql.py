@@ -48,17 +48,19 @@ with st.form("sql-form", border=False):
     st.text_area("Query", key="sql-text", height=170, max_chars=sql_guard.MOST_CHARACTERS)
     st.form_submit_button("Run", on_click=lambda: to_link(st.session_state["sql-text"]))
 
-with st.expander("Tables, views and what their columns mean"):
-    tables = snapshot.tables().set_index("name")
-    name = link.one(
-        "table",
-        "Table or view",
-        list(tables.index),
-        "k_summary" if "k_summary" in tables.index else str(tables.index[0]),
-        words=lambda t: f"{t} ({tables.loc[t, 'kind']}, {terms.plural(int(tables.loc[t, 'rows']), 'row')})",
-    )
-    st.markdown(terms.outside(tables.loc[name, "comment"] or ""))
-    st.dataframe(snapshot.table_head(name, 1)[1], hide_index=True, alt=f"Columns of {name}")
+more = link.more("columns", "Tables, views and what their columns mean")
+if more.open:
+    with more:
+        tables = snapshot.tables().set_index("name")
+        name = link.one(
+            "table",
+            "Table or view",
+            list(tables.index),
+            "k_summary" if "k_summary" in tables.index else str(tables.index[0]),
+            words=lambda t: f"{t} ({tables.loc[t, 'kind']}, {terms.plural(int(tables.loc[t, 'rows']), 'row')})",
+        )
+        st.markdown(terms.outside(tables.loc[name, "comment"] or ""))
+        st.dataframe(snapshot.table_head(name, 1)[1], hide_index=True, alt=f"Columns of {name}")
 
 try:
     found = asked.answer(snapshot, asked_for)

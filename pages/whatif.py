@@ -213,13 +213,15 @@ else:
     show.chart(found["along"], key="turns")
     st.caption("Point figures: geometric means over runs. The dashed level is the fastest depth as measured.")
 
-with st.expander("How well are depths predicted from each other?"):
-    st.markdown(
-        "Each inner depth is left out and predicted from the others: the cycle by a curve through them, tokens per "
-        "step from the survival curve. The error's interval is over blocks."
-    )
-    held = once(snapshot, "held out", view.name, cell_id, build=held_out)
-    if held is None:
-        st.info("No depth has a measured depth above 0 on both sides.")
-    else:
-        show.table(held)
+more = link.more("heldout", "How well are depths predicted from each other?")
+if more.open:
+    with more:
+        st.markdown(
+            "Each inner depth is left out and predicted from the others: the cycle by a curve through them, tokens per "
+            "step from the survival curve. The error's interval is over blocks."
+        )
+        held = once(snapshot, "held out", view.name, cell_id, build=held_out)
+        if held is None:
+            st.info("No depth has a measured depth above 0 on both sides.")
+        else:
+            show.table(held)

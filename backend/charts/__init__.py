@@ -2,7 +2,7 @@
 
 An estimate table has a row per point: k, value, low, high, n, reason, and optionally series (one line each).
 A missing value is a gap that the axis title names; a bound that is missing is never drawn. Backgrounds are
-transparent and text carries no colour, so that the page's theme, light or dark, decides. The trace colours have
+transparent and the page gives text its own colour, so that its theme, light or dark, decides. The trace colours have
 at least 3:1 contrast on both, and each series has its own marker and dash, for readers who do not tell colours apart.
 """
 

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from backend.charts.style import (
     COLOURS,
     DASHES,
+    INK,
     MARKERS,
     NEUTRAL,
     Axis,
@@ -21,7 +22,6 @@ from backend.charts.style import (
 
 # Sequential, one hue: pale is rarely accepted. INK is readable (5:1 and more) on all of it, in light and dark themes.
 SHADES = [[0.0, "#eef5fb"], [1.0, "#4a9bd4"]]
-INK = "#10202e"
 DODGE = 0.07  # of a position or depth, so that intervals at one place do not cover each other
 
 
@@ -53,7 +53,7 @@ def position_lines(points: pd.DataFrame, axis: Axis, *, height: int = 420) -> go
     figure.update_xaxes(title="Draft position (from 0)", tickmode="linear", tick0=0, dtick=1)
     figure.update_xaxes(range=[-0.4, deepest + 0.4])
     figure.update_yaxes(title=axis.title, rangemode="tozero")
-    return finish(figure, height, legend=True)
+    return finish(figure, height, legend=True).update_layout(margin={"t": 64})  # a legend of two rows
 
 
 def rate_heat_map(points: pd.DataFrame, axis: Axis, *, height: int = 420) -> go.Figure:
@@ -133,4 +133,4 @@ def depth_effects(points: pd.DataFrame, axis: Axis, names: Sequence[str], *, hei
         )
     depth_axis(figure, [int(k) for k in points["k"]] or [0, 1])
     figure.update_yaxes(title=axis.title)
-    return finish(figure, height, legend=True)
+    return finish(figure, height, legend=True).update_layout(margin={"l": 76})  # its ticks have a sign

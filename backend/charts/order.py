@@ -88,4 +88,4 @@ def run_order(runs: pd.DataFrame, *, height: int = 320) -> go.Figure:
     figure.update_xaxes(title="Run order")
     figure.update_yaxes(title="Draft depth K", tickmode="linear", tick0=0, dtick=1)
     finish(figure, height, legend=True)
-    return figure.update_layout(legend={"y": 1.1}, margin={"t": 56})
+    return figure.update_layout(legend={"y": 1.1}, margin={"t": 64})

@@ -13,6 +13,8 @@ COLOURS = ("#2b7bba", "#d55e00", "#129a73", "#b565a7", "#8a7f00", "#7d6bd6", "#d
 MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down", "pentagon")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "2px,8px", "12px,3px,3px,3px")
 NEUTRAL = "#82898f"
+INK = "#10202e"  # of a chart's text where it is saved; on a page it has the page's colour (pages/parts/show.py)
+FONT = '"Source Sans", "Source Sans 3", "DejaVu Sans", sans-serif'
 GRID = "rgba(130, 137, 143, 0.28)"
 
 
@@ -49,18 +51,26 @@ class Axis:
 
 
 def finish(figure: go.Figure, height: int, *, legend: bool) -> go.Figure:
+    """Look and margins of every chart.
+
+    Margins are what labels usually need, and grow for those that need more: Plotly draws a chart again when one grows.
+    """
     figure.update_layout(
         height=height,
-        margin={"l": 8, "r": 12, "t": 34 if legend else 16, "b": 8},
+        margin={"l": 64, "r": 12, "t": 48 if legend else 20, "b": 60},
+        font={"family": FONT, "size": 12, "color": INK},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         hovermode="closest",
+        hoverlabel={"bgcolor": INK, "bordercolor": NEUTRAL, "font": {"color": "#ffffff"}},
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": NEUTRAL, "activecolor": COLOURS[0]},
         showlegend=legend,
         dragmode=False,
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.01, "xanchor": "left", "x": 0, "title": None},
     )
-    figure.update_xaxes(gridcolor=GRID, zeroline=False, automargin=True)
-    figure.update_yaxes(gridcolor=GRID, zeroline=False, automargin=True)
+    axes = {"gridcolor": GRID, "zeroline": False, "ticks": "", "automargin": True}
+    figure.update_xaxes(**axes, title={"font": {"size": 14}, "standoff": 14})
+    figure.update_yaxes(**axes, title={"font": {"size": 14}, "standoff": 16})
     return figure
 
 

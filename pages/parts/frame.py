@@ -13,7 +13,7 @@ from streamlit.runtime.pages_manager import PagesManager
 
 from backend.errors import StoreError
 from backend.store import paths
-from pages.parts import host, link, reader, terms
+from pages.parts import host, link, reader, show, terms
 from pages.parts.menu import MENU
 from pages.parts.once import once
 from pages.parts.reader import Snapshot
@@ -51,6 +51,7 @@ def open_page(title: str, *, needs: Literal["sweep", "snapshot", "nothing"] = "s
         )
         st.stop()
     st.title(title, anchor=False)
+    st.html(show.LOOK)
     snapshot, trouble = _snapshot()
     sweep = _sidebar(snapshot)
     if snapshot is None and needs != "nothing":

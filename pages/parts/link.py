@@ -15,13 +15,16 @@ import streamlit as st
 from pages.parts.menu import Page
 
 ALL, NONE = "all", "none"
+OPEN, CLOSED = "open", "closed"
 IMAGE = "image"  # what a chart's own button saves: a PNG, or with image=svg in the link an SVG
 OF_ONE_SWEEP = ("cell", "cells", "run", "depth", "ended")  # names of parts of a sweep: they mean nothing in another
 
 
 def of_page(page: Page, sweep: str | None) -> dict[str, str]:
     """The link to a page: the sweep, and what the page showed last."""
-    kept = {key: st.session_state[f"kept:{key}"] for key in page.keys if f"kept:{key}" in st.session_state}
+    kept = {
+        key: st.session_state[f"kept:{key}"] for key in (*page.keys, *page.more) if f"kept:{key}" in st.session_state
+    }
     if st.query_params.get(IMAGE) == "svg":
         kept[IMAGE] = "svg"
     return kept if sweep is None else {"sweep": sweep, **kept}
@@ -97,6 +100,15 @@ def some(
     return chosen
 
 
+def more(key: str, label: str, *, at_first: bool = False) -> st.container:
+    """A part that readers open, `key=open` in the link. Write into it only while it is `.open`: what is closed is not
+    made, sent, or built up by the browser."""
+    said = st.query_params.get(key)
+    keep(key, said if said in (OPEN, CLOSED) else None)
+    st.session_state[key] = at_first if said not in (OPEN, CLOSED) else said == OPEN
+    return st.expander(label, key=key, on_change=_more_to_link, args=(key,))
+
+
 def keep(key: str, said: str | None) -> None:
     """Remember what a page's link said, for the menu's link back to it; None forgets."""
     if said is None:
@@ -107,6 +119,10 @@ def keep(key: str, said: str | None) -> None:
 
 def _one_to_link(key: str) -> None:
     st.query_params[key] = st.session_state[key]
+
+
+def _more_to_link(key: str) -> None:
+    st.query_params[key] = OPEN if st.session_state[key] else CLOSED
 
 
 def _some_to_link(key: str, options: Sequence[str]) -> None:

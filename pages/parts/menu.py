@@ -15,6 +15,7 @@ class Page:
     stem: str
     title: str
     keys: tuple[str, ...] = ()  # the link's names besides the sweep and those of every page
+    more: tuple[str, ...] = ()  # the link's names of the parts that readers open
     chart: bool = True  # whether it draws a chart where a sweep has figures
 
     @property
@@ -31,14 +32,26 @@ class Page:
 MENU = (
     Page("overview", "Overview", ("cell",)),
     Page("compare", "Compare K", ("metric", "with", "k", "cells", "cell", "base")),
-    Page("acceptance", "Acceptance", ("cell", "rate", "k", "length", "against", "position")),
-    Page("cycle", "Cycle fit", ("cell", "window", "plan", "to_t_draft", "to_tok_s", "to_loss", "scatter")),
-    Page("proposer", "Proposer timing", ("cell", "stage", "part"), chart=False),  # only where it was timed
+    Page("acceptance", "Acceptance", ("cell", "rate", "k", "length", "against", "position"), more=("rates",)),
+    Page(
+        "cycle",
+        "Cycle fit",
+        ("cell", "window", "plan", "to_t_draft", "to_tok_s", "to_loss", "scatter"),
+        more=("intervals",),
+    ),
+    Page(
+        "proposer", "Proposer timing", ("cell", "stage", "part"), more=("stages",), chart=False
+    ),  # only where it was timed
     Page("power", "Power and energy", ("cell", "run"), chart=False),  # a chart only where a sensor was read or reported
-    Page("whatif", "What if", ("cell", "drafter", "freed", "t_draft", "hop", "position", "scale", "tokens")),
-    Page("runs", "Runs", ("run", "depth", "ended", "cell")),
-    Page("sql", "SQL", ("sql", "table", "x", "y", "as")),
-    Page("data", "Data", ("table",), chart=False),
+    Page(
+        "whatif",
+        "What if",
+        ("cell", "drafter", "freed", "t_draft", "hop", "position", "scale", "tokens"),
+        more=("heldout",),
+    ),
+    Page("runs", "Runs", ("run", "depth", "ended", "cell"), more=("environment", "log")),
+    Page("sql", "SQL", ("sql", "table", "x", "y", "as"), more=("columns",)),
+    Page("data", "Data", ("table",), more=("columns",), chart=False),
     Page("live", "Live"),
 )
 BY_PATH = {page.path: page for page in MENU}

@@ -6,12 +6,14 @@ a page. A `Chart` and a `Table` hold what is sent: pages make them once for a sn
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 import pyarrow as pa
 import streamlit as st
+from plotly.io.json import to_json_plotly
 
 from pages.parts import link, terms
 
@@ -21,6 +23,10 @@ CHART_CONFIG = {
     "doubleClick": "reset",
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
 }
+# Titles, legend and ticks take the page's colour, which follows the reader's theme at once.
+LOOK = """<style>
+.js-plotly-plot :is(.infolayer, .xaxislayer-above, .yaxislayer-above) text { fill: currentColor !important; }
+</style>"""
 
 
 class _Sent(go.Figure):
@@ -39,7 +45,12 @@ class Chart:
     """A figure with a text that states what it shows, for screen readers."""
 
     def __init__(self, figure: go.Figure, alt: str) -> None:
-        self.figure, self.alt = _Sent(figure.to_dict()), alt
+        spec = {"data": [trace.to_plotly_json() for trace in figure.data], "layout": figure.layout.to_plotly_json()}
+        # Streamlit hands each chart to Plotly twice. The second time costs nothing where Plotly can see that nothing
+        # changed: with a revision, with plain lists, and without a template, which Streamlit's theme is as well.
+        spec["layout"]["datarevision"] = 0
+        spec["layout"].pop("template", None)
+        self.figure, self.alt = _Sent(json.loads(to_json_plotly(spec))), alt
 
 
 class Table:
@@ -55,7 +66,8 @@ def chart(shown: Chart, *, key: str) -> None:
     """Draw a chart."""
     svg = st.query_params.get(link.IMAGE) == "svg"
     image = {"format": "svg" if svg else "png", "scale": 1 if svg else 2, "filename": f"sounding-{key}"}
-    st.plotly_chart(shown.figure, config={**CHART_CONFIG, "toImageButtonOptions": image}, alt=shown.alt, key=key)
+    config = {**CHART_CONFIG, "toImageButtonOptions": image}
+    st.plotly_chart(shown.figure, config=config, alt=shown.alt, key=key, theme=None)
 
 
 def table(shown: Table) -> None:

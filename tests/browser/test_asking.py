@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,6 +79,22 @@ def test_the_setting_for_svg_is_in_the_link(page: Page, address: str) -> None:
     page.get_by_test_id("stSidebar").get_by_role("link", name="Runs", exact=True).click()
     settle(page, "Runs")
     assert "image=svg" in page.url
+
+
+def test_a_part_that_is_opened_is_in_the_link(page: Page, address: str) -> None:
+    page.goto(f"{address}/acceptance?sweep=full")
+    settle(page, "Acceptance")
+    table = page.get_by_role("table", name=re.compile("Survival, conditional and per-drafted rates"))
+    expect(table).to_have_count(0)
+    page.get_by_text("Every rate as a table").click()
+    expect(table).to_be_visible()
+    expect(page).to_have_url(re.compile(r"[?&]rates=open"))
+    page.reload()
+    settle(page, "Acceptance")
+    expect(table).to_be_visible()
+    page.get_by_text("Every rate as a table").click()
+    expect(table).to_have_count(0)
+    expect(page).to_have_url(re.compile(r"[?&]rates=closed"))
 
 
 def test_a_number_in_a_table_leads_to_its_runs(page: Page, address: str) -> None:

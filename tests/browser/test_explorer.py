@@ -8,12 +8,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pandas as pd
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
 
+from pages.parts.menu import MENU
 from tests.browser.viewer_server import CHROMIUM_FLAGS, PAGES, WITH_CHART, chromium_path, settle, viewer
 from tests.pages.page_databases import all_failed, build
 
@@ -58,10 +60,11 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture(scope="module", params=PAGES, ids=[path or "overview" for path in PAGES])
 def opened(request: pytest.FixtureRequest, context: BrowserContext, address: str) -> Iterator[Opened]:
-    """Every page in turn, opened by its deep link."""
+    """Every page in turn, opened by its deep link, with every part of it open."""
     tab = context.new_page()
     asked, complaints = watch(tab)
-    tab.goto(f"{address}/{request.param}")
+    parts = next(page.more for page in MENU if page.address == request.param)
+    tab.goto(f"{address}/{request.param}?{urlencode(dict.fromkeys(parts, 'open'))}")
     settle(tab, PAGES[request.param], chart=request.param in WITH_CHART)
     yield Opened(request.param, tab, asked, complaints)
     tab.close()
@@ -101,6 +104,26 @@ def test_page_is_accessible(scheme: str, opened: Opened) -> None:
     opened.tab.emulate_media(color_scheme=scheme)
     expect(opened.tab.get_by_test_id("stApp")).to_have_css("color-scheme", scheme)
     assert faults(opened.tab) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_of_charts_has_the_colour_of_the_page(scheme: str, opened: Opened) -> None:
+    opened.tab.emulate_media(color_scheme=scheme)
+    expect(opened.tab.get_by_test_id("stApp")).to_have_css("color-scheme", scheme)
+    colours = opened.tab.evaluate("""() => {
+        const words = ':is(.xtick, .ytick, .g-xtitle, .g-ytitle, .legend, .annotation) text'
+        const drawn = [...document.querySelectorAll('.js-plotly-plot ' + words)].map(t => getComputedStyle(t).fill)
+        return [getComputedStyle(document.querySelector('[data-testid=stMain]')).color, ...drawn]
+    }""")
+    assert len(set(colours)) == 1, set(colours)
+    assert opened.path not in WITH_CHART or len(colours) > 10
+
+
+def test_labels_fit_into_the_margins(opened: Opened) -> None:
+    grown = opened.tab.evaluate("""() => [...document.querySelectorAll('.js-plotly-plot')].flatMap(chart =>
+        ['l', 'r', 't', 'b'].filter(side => chart._fullLayout._size[side] > chart._fullLayout.margin[side])
+        .map(side => [chart._fullLayout.yaxis.title.text, side, chart._fullLayout._size[side]]))""")
+    assert grown == []  # Plotly draws a chart a second time when a margin grows: slower, never wrong
 
 
 def test_narrow_page_does_not_scroll_sideways(opened: Opened) -> None:

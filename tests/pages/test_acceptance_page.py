@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -70,11 +68,6 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"SOUNDING_DATA": str(build(tmp_path_factory.mktemp("others"), sweeps, {}))}
 
 
-def heights(trace: dict) -> np.ndarray:
-    """A trace's y, from the base64 that Plotly sends."""
-    return np.frombuffer(base64.b64decode(trace["y"]["bdata"]), dtype=trace["y"]["dtype"])
-
-
 def shown(app: AppTest, column: str) -> list[dict]:
     """The rows of the table that has this column."""
     table = next(t.value for t in app.table if column in t.value.columns)
@@ -82,7 +75,7 @@ def shown(app: AppTest, column: str) -> list[dict]:
 
 
 def test_figures_are_those_of_the_command(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = visit(monkeypatch, environments["full"], "acceptance", sweep="full")
+    app = visit(monkeypatch, environments["full"], "acceptance", sweep="full", rates="open")
     con = queries.connect(Path(environments["full"]["SOUNDING_DATA"]) / "results.duckdb")
     told = acceptance(queries.requests(con, "full"), queries.steps(con, "full"), queries.run_cells(con, "full"))
     rows = {(row["K"], row["Position"]): row for row in shown(app, "Acceptance where drafted")}
@@ -103,7 +96,7 @@ def test_figures_are_those_of_the_command(environments: Environments, monkeypatc
     lines, heat, histogram, effect = figures(app)
     assert len(lines["data"]) == 7
     assert heat["data"][0]["type"] == "heatmap"
-    assert heights(histogram["data"][0]).sum() == pytest.approx(1)
+    assert sum(histogram["data"][0]["y"]) == pytest.approx(1)
     assert {trace["name"] for trace in effect["data"]} == {"on shared starts", "raw, over all steps"}
 
 
@@ -123,7 +116,7 @@ def test_the_link_is_the_state(environments: Environments, monkeypatch: pytest.M
     app = visit(monkeypatch, environments["full"], "acceptance", rate="conditional", k="2,5", length="4", against="7")
     assert [trace["name"] for trace in figures(app)[0]["data"]] == ["K=2", "K=5"]
     assert app.selectbox("length").value == "4"
-    assert len(heights(figures(app)[2]["data"][0])) == 5
+    assert len(figures(app)[2]["data"][0]["y"]) == 5
     app.selectbox("rate").select("per_drafted").run()
     assert app.query_params["rate"] in ("per_drafted", ["per_drafted"])
     app.multiselect("k").unselect("2").unselect("5").run()
@@ -163,7 +156,7 @@ def test_above_concurrency_1(environments: Environments, monkeypatch: pytest.Mon
 
 
 def test_published_rates_have_no_interval(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = visit(monkeypatch, environments["published"], "acceptance")
+    app = visit(monkeypatch, environments["published"], "acceptance", rates="open")
     rows = {(row["K"], row["Position"]): row for row in shown(app, "Survival")}
     assert (rows[(3, 0)]["Survival"], rows[(3, 1)]["Conditional acceptance"]) == ("0.644", "0.595")
     assert {row["Why no interval"] for row in rows.values()} == {"a reported figure carries no interval"}

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-
-import numpy as np
 import pytest
 
 from tests.pages.page_databases import BASE_MS, DRAFT_MS, MARGINAL_MS
 from tests.pages.test_pages import Environments, figures, visit, words
-
-
-def plain(values: object) -> list[float]:
-    """A trace's values, which Plotly sends as bytes where they are one kind of number."""
-    if isinstance(values, dict):
-        return list(np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"]).astype(float))
-    return [float(value) for value in values]  # type: ignore[attr-defined]
 
 
 def test_a_remote_drafter_frees_its_cost(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,12 +16,12 @@ def test_a_remote_drafter_frees_its_cost(environments: Environments, monkeypatch
     assert "from the cycle fit" in said
     curve = figures(app)[0]
     by_name = {trace["name"]: trace for trace in curve["data"]}
-    now, then = (plain(by_name[name]["y"]) for name in ("now", "what if"))
+    now, then = (by_name[name]["y"] for name in ("now", "what if"))
     assert then[0] == pytest.approx(now[0])
     for k in range(1, 8):
         cycle = BASE_MS + DRAFT_MS + MARGINAL_MS * k
         assert then[k] / now[k] == pytest.approx(cycle / (cycle - DRAFT_MS), rel=0.05)
-    assert min(plain(by_name["what if"]["error_y"]["array"])) > 0
+    assert min(by_name["what if"]["error_y"]["array"]) > 0
 
 
 def test_the_link_holds_the_change(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,5 +66,5 @@ def test_intervals_tighten_on_the_live_page(environments: Environments, monkeypa
     app = visit(monkeypatch, environments["full"], "live", sweep="full")
     widths = next(f for f in figures(app) if f["layout"]["xaxis"]["title"]["text"] == "Blocks finished")
     assert sorted(trace["name"] for trace in widths["data"]) == [f"K={k}" for k in range(8)]
-    assert all(plain(trace["x"]) == [2, 3] for trace in widths["data"])
+    assert all(trace["x"] == [2, 3] for trace in widths["data"])
     assert "No interval yet" in words(visit(monkeypatch, environments["one run"], "live"))

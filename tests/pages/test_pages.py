@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from backend.progress import Progress
 from pages.parts import show
-from pages.parts.menu import MENU
+from pages.parts.menu import MENU, Page
 from tests.pages.page_databases import all_failed, build, one_run
 
 APP = Path(__file__).parents[2] / "explorer.py"
@@ -34,7 +34,7 @@ KINDS = (
 Environments = dict[str, dict[str, str]]
 
 
-def visit(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], page: str, **link: str) -> AppTest:
+def visit(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], page: str, /, **link: str) -> AppTest:
     """Open a page by its link and run it."""
     for name in ("SOUNDING_DB", "SOUNDING_DATA"):
         monkeypatch.delenv(name, raising=False)
@@ -52,9 +52,27 @@ def words(app: AppTest) -> str:
     return "\n".join(str(element.value) for kind in kinds for element in app.get(kind))
 
 
+def contents(app: AppTest) -> int:
+    """How many tables and code blocks a page holds, and how many words."""
+    return len(app.table) + len(app.dataframe) + len(app.code) + len(words(app))
+
+
 def figures(app: AppTest) -> list[dict]:
     """The Plotly figures on a page."""
     return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("page", [page for page in MENU if page.more], ids=lambda page: page.stem)
+def test_no_traceback_with_every_part_open(
+    page: Page, kind: str, environments: Environments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = visit(monkeypatch, environments[kind], page.stem, **dict.fromkeys(page.more, "closed"))
+    opened = visit(monkeypatch, environments[kind], page.stem, **dict.fromkeys(page.more, "open"))
+    assert not opened.exception
+    parts = [[part.proto.expanded for part in app.expander if part.proto.id] for app in (closed, opened)]
+    assert parts == [[False] * len(parts[0]), [True] * len(parts[0])]
+    assert not parts[0] or contents(opened) > contents(closed)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,18 +93,19 @@ def test_charts(page: str, environments: Environments, monkeypatch: pytest.Monke
     assert all(chart.proto.alt for chart in app.get("plotly_chart"))
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", MENU, ids=PAGES)
 def test_a_second_reader_waits_for_nothing_to_be_made(
-    page: str, environments: Environments, monkeypatch: pytest.MonkeyPatch
+    page: Page, environments: Environments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    visit(monkeypatch, environments["full"], page)
+    opened = dict.fromkeys(page.more, "open")
+    visit(monkeypatch, environments["full"], page.stem, **opened)
 
     def made_again(*_: object) -> None:
         raise AssertionError("made again")
 
     monkeypatch.setattr(show, "Chart", made_again)
     monkeypatch.setattr(show, "Table", made_again)
-    assert not visit(monkeypatch, environments["full"], page).exception
+    assert not visit(monkeypatch, environments["full"], page.stem, **opened).exception
 
 
 @pytest.mark.parametrize("page", ["overview", "compare", "cycle", "runs"])
@@ -209,7 +228,7 @@ def test_log_outside_the_data_directory_stays_unread(
     (tmp_path / "secret").write_text("hidden")
 
     data = build(tmp_path / "data", {"single": [head, [replace(run, log_path="../secret"), *rest]]}, {})
-    app = visit(monkeypatch, {"SOUNDING_DATA": str(data)}, "runs")
+    app = visit(monkeypatch, {"SOUNDING_DATA": str(data)}, "runs", log="open")
     assert "The log is not in this data directory" in words(app)
     assert all("hidden" not in block.value for block in app.code)
 

@@ -11,7 +11,6 @@ from backend.analysis.stages import PARTS
 from backend.store import queries, queries_timing
 from backend.store.paths import BUNDLED_SNAPSHOT
 from pages.parts.menu import MENU
-from tests.pages.test_looking_ahead import plain
 from tests.pages.test_pages import visit, words
 
 SWEEP = "ngram-vllm-cpu"
@@ -51,7 +50,7 @@ def test_the_charts_show_the_books(page: AppTest) -> None:
     bars = {trace["name"]: trace for trace in charts["Parts"]["data"] if trace["type"] == "bar"}
     assert len(bars) == len(PARTS)
     books = next(t.value for t in page.table if "Residual (%)" in t.value)
-    shown = dict(zip(plain(bars["Verify step"]["x"]), plain(bars["Verify step"]["y"]), strict=True))
+    shown = dict(zip(bars["Verify step"]["x"], bars["Verify step"]["y"], strict=True))
     assert shown == pytest.approx(dict(zip(books["K"], books["Verify step (ms)"].map(middle), strict=True)), abs=0.01)
     assert charts["Proposer:"]["data"]
 

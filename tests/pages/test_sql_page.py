@@ -11,7 +11,7 @@ from tests.pages.test_pages import Environments, figures, visit, words
 
 def test_the_first_query_is_the_sweep_by_depth(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
     app = visit(monkeypatch, environments["full"], "sql", sweep="full")
-    rows = app.dataframe[1].value
+    rows = app.dataframe[0].value
     assert list(rows["k"]) == list(range(8))
     assert "8 rows, " in words(app)
     (drawn,) = figures(app)
@@ -23,7 +23,7 @@ def test_the_link_is_the_query(environments: Environments, monkeypatch: pytest.M
     asked = "SELECT k, cycle_ms, n_runs FROM k_summary WHERE sweep = 'full' AND k > 2 ORDER BY k"
     app = visit(monkeypatch, environments["full"], "sql", sql=asked, y="cycle_ms", **{"as": "bars"})
     assert app.text_area("sql-text").value == asked
-    assert list(app.dataframe[1].value["k"]) == [3, 4, 5, 6, 7]
+    assert list(app.dataframe[0].value["k"]) == [3, 4, 5, 6, 7]
     (drawn,) = figures(app)
     assert drawn["data"][0]["type"] == "bar"
     (chart,) = app.get("plotly_chart")
@@ -36,16 +36,16 @@ def test_running_a_query_puts_it_into_the_link(environments: Environments, monke
     app.button[0].click().run()
     assert app.query_params["sql"] in ("SELECT 42 AS answer", ["SELECT 42 AS answer"])
     assert "y" not in app.query_params  # it was a column of the query before
-    assert app.dataframe[1].value["answer"].tolist() == [42]
+    assert app.dataframe[0].value["answer"].tolist() == [42]
     app.selectbox("example").select("Every run in order").run()
-    assert "order_index" in app.dataframe[1].value
+    assert "order_index" in app.dataframe[0].value
     assert not app.exception
 
 
 def test_truncation_is_told(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
     app = visit(monkeypatch, environments["full"], "sql", sql="SELECT * FROM range(5000)")
     assert "Truncated: only the first 1000 rows are shown." in words(app)
-    assert len(app.dataframe[1].value) == 1000
+    assert len(app.dataframe[0].value) == 1000
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_every_kind_of_value_is_shown(environments: Environments, monkeypatch: p
     'ab'::BLOB AS b, uuid() AS u, true AS yes FROM run"""
     app = visit(monkeypatch, environments["full"], "sql", sql=asked)
     assert not app.exception
-    assert len(app.dataframe[1].value) > 8
+    assert len(app.dataframe[0].value) > 8
     for x in ("l", "s", "t", "day", "i", "b", "yes"):
         app = visit(monkeypatch, environments["full"], "sql", sql=asked, x=x, y="h")
         assert not app.exception
