@@ -42,6 +42,7 @@ def curve(quantity: str, rows: list[KSummary], runs: pd.DataFrame, comparison: C
         within=within if main and len(within) > 1 else (),
         within_name=f"within {MARGIN_PERCENT:g}% of the fastest",
         about=str(cell_id),
+        legend=main,
         height=CURVES[quantity],
     )
     there = points.dropna(subset=["value"])

@@ -34,9 +34,12 @@ def depth_curve(
     within: Sequence[int] = (),
     within_name: str = "within 1% of the best",
     about: str = "",
+    legend: bool = True,
     height: int = 420,
 ) -> go.Figure:
     """A quantity against K with intervals; single `runs` (k, value, hover) behind; a dashed `reference` line.
+
+    `legend`: where there is more than one kind of mark; without, where a chart beside it has the same ones.
 
     `points` is an estimate table; `marked` rings one K, `within` those that are as good. Depths without a value are
     gaps, named under the axis. `about`, or a column of that name: the hover's last line (sweep, cell).
@@ -85,7 +88,7 @@ def depth_curve(
     depth_axis(figure, [int(k) for k in points["k"]], "; ".join(gaps))
     figure.update_yaxes(title=axis.title)
     several = len(groups) > 1 or (runs is not None and len(runs) > 0) or marked is not None or len(within) > 0
-    return finish(figure, height, legend=several)
+    return finish(figure, height, legend=legend and several)
 
 
 def _ring(figure: go.Figure, points: pd.DataFrame, name: str, colour: str, symbol: str, size: int) -> None:

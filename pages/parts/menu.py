@@ -32,7 +32,7 @@ class Page:
 MENU = (
     Page("overview", "Overview", ("cell",)),
     Page("compare", "Compare K", ("metric", "with", "k", "cells", "cell", "base")),
-    Page("acceptance", "Acceptance", ("cell", "rate", "k", "length", "against", "position"), more=("rates",)),
+    Page("acceptance", "Acceptance", ("cell", "rate", "k", "length", "against", "position"), more=("rates", "effect")),
     Page(
         "cycle",
         "Cycle fit",

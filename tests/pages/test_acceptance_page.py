@@ -75,7 +75,7 @@ def shown(app: AppTest, column: str) -> list[dict]:
 
 
 def test_figures_are_those_of_the_command(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = visit(monkeypatch, environments["full"], "acceptance", sweep="full", rates="open")
+    app = visit(monkeypatch, environments["full"], "acceptance", sweep="full", rates="open", effect="open")
     con = queries.connect(Path(environments["full"]["SOUNDING_DATA"]) / "results.duckdb")
     told = acceptance(queries.requests(con, "full"), queries.steps(con, "full"), queries.run_cells(con, "full"))
     rows = {(row["K"], row["Position"]): row for row in shown(app, "Acceptance where drafted")}
@@ -129,11 +129,11 @@ def test_the_link_is_the_state(environments: Environments, monkeypatch: pytest.M
 
 
 def test_forced_starts_are_shown_when_there_are_any(others: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    app = visit(monkeypatch, others, "acceptance", sweep="forced")
+    app = visit(monkeypatch, others, "acceptance", sweep="forced", effect="open")
     assert "agree on all forced starts (15 starts of 5 prompts)" in words(app)
     assert [row["Forced starts"] for row in shown(app, "Forced starts")] == [15, 15]
     assert "on forced starts" in {trace["name"] for trace in figures(app)[3]["data"]}
-    app = visit(monkeypatch, others, "acceptance", sweep="imported")
+    app = visit(monkeypatch, others, "acceptance", sweep="imported", effect="open")
     assert "This sweep has none" in words(app)
 
 
@@ -143,20 +143,22 @@ def test_forced_starts_are_shown_when_there_are_any(others: dict[str, str], monk
 def test_what_cannot_be_matched_says_why(
     sweep: str, said: str, others: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = visit(monkeypatch, others, "acceptance", sweep=sweep)
+    app = visit(monkeypatch, others, "acceptance", sweep=sweep, effect="open")
     assert said in words(app)
     assert {row["Difference on them"] for row in shown(app, "Difference on them")} == {"not known"}
     assert all("[" in row["Raw difference"] for row in shown(app, "Raw difference"))
 
 
 def test_above_concurrency_1(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = visit(monkeypatch, environments["full"], "acceptance", sweep="two-cells", cell="two-cells:4xtext:mixed")
+    app = visit(
+        monkeypatch, environments["full"], "acceptance", sweep="two-cells", cell="two-cells:4xtext:mixed", effect="open"
+    )
     assert "concurrency 4" in words(app)
     assert not app.exception
 
 
 def test_published_rates_have_no_interval(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = visit(monkeypatch, environments["published"], "acceptance", rates="open")
+    app = visit(monkeypatch, environments["published"], "acceptance", rates="open", effect="open")
     rows = {(row["K"], row["Position"]): row for row in shown(app, "Survival")}
     assert (rows[(3, 0)]["Survival"], rows[(3, 1)]["Conditional acceptance"]) == ("0.644", "0.595")
     assert {row["Why no interval"] for row in rows.values()} == {"a reported figure carries no interval"}
@@ -166,4 +168,4 @@ def test_published_rates_have_no_interval(environments: Environments, monkeypatc
 
 
 def test_a_single_depth_is_not_compared(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "no second depth" in words(visit(monkeypatch, environments["one run"], "acceptance"))
+    assert "no second depth" in words(visit(monkeypatch, environments["one run"], "acceptance", effect="open"))
