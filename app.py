@@ -1,28 +1,16 @@
 """Sounding's explorer as a server. Start it with: streamlit run app.py
 
-What Streamlit runs for every reader is explorer.py. Here is done, before the server takes its first reader, what it
-would otherwise do while that reader waits: on a fresh server this was most of the first page's time.
+What Streamlit runs for every reader is explorer.py. Here it is run once, before the server takes its first reader, who
+would otherwise wait while modules are read, Plotly reads its schema and the newest sweep is analysed.
 """
 
-# ruff: noqa: F401
-import inspect
+import contextlib
+import logging
 
-import pandas as pd
 import streamlit as st
+from streamlit.testing.v1 import AppTest
 
-import backend.analysis.hold_out
-import backend.analysis.whatif_report
-import backend.charts.acceptance
-import backend.charts.power
-import backend.charts.timing
-import pages.parts.asked
-import pages.parts.machine
-import pages.parts.planner
-import pages.parts.tightening
-from backend import charts
-
-inspect.stack()  # Streamlit does that for the first element it draws; what it learns of every module is kept
-point = pd.DataFrame([{"k": 0, "value": 1.0, "low": 0.9, "high": 1.1, "n": 2, "reason": None}])
-charts.depth_curve(point, charts.Axis("", "1", 1), reference=1.0).to_dict()  # Plotly reads its schema for the first
-
+logging.getLogger("streamlit.runtime.scriptrunner_utils.script_run_context").setLevel(logging.ERROR)  # "no reader here"
+with contextlib.suppress(RuntimeError):  # it took too long: then the first reader waits for what is left
+    AppTest.from_file("explorer.py", default_timeout=60).run()
 app = st.App("explorer.py")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from backend.progress import Progress
@@ -313,3 +315,21 @@ def test_data_offers_every_table(environments: Environments, monkeypatch: pytest
         "Download JSON",
         "Download results.duckdb",
     ]
+
+
+def test_the_first_reader_of_a_server_waits_for_nothing_to_be_made(
+    environments: Environments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    st.cache_resource.clear()
+    for name, value in environments["full"].items():
+        monkeypatch.setenv(name, value)
+    runpy.run_path(str(APP.with_name("app.py")))
+
+    def made_again(*_: object) -> None:
+        raise AssertionError("made again")
+
+    monkeypatch.setattr(show, "Chart", made_again)
+    monkeypatch.setattr(show, "Table", made_again)
+    app = visit(monkeypatch, environments["full"], "overview")
+    assert not app.exception
+    assert figures(app)
