@@ -127,9 +127,7 @@ else:
     )
     st.info(f"Only rates were reported, not steps. Acceptance length: {told or 'not known'}.")
 
-# What the link says of the part means that somebody had it open.
-asked = any(name in st.query_params for name in ("against", "position"))
-more = link.more("effect", "Does depth itself change acceptance?", at_first=asked)
+more = link.more("effect", "Does depth itself change acceptance?", holds=("against", "position"))
 if more.open:
     with more:
         depth_effect.draw(view, cell_id, depths)

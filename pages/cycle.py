@@ -197,5 +197,7 @@ if more.open:
             st.markdown("Leaving one depth out of the whole curve:")
             show.table(left_out)
 
-st.header("How many blocks would it take?", anchor=False)
-planner.draw(view, cell_id)
+more = link.more("planner", "How many blocks would it take to know it better?", holds=planner.CHOICES)
+if more.open:
+    with more:
+        planner.draw(view, cell_id)

@@ -100,10 +100,11 @@ def some(
     return chosen
 
 
-def more(key: str, label: str, *, at_first: bool = False) -> st.container:
-    """A part that readers open, `key=open` in the link. Write into it only while it is `.open`: what is closed is not
-    made, sent, or built up by the browser."""
+def more(key: str, label: str, *, at_first: bool = False, holds: Sequence[str] = ()) -> st.container:
+    """A part that readers open, `key=open` in the link, and so does a link with a choice that the part `holds`. Write
+    into it only while it is `.open`: what is closed is not made, sent, or built up by the browser."""
     said = st.query_params.get(key)
+    at_first = at_first or any(name in st.query_params for name in holds)
     keep(key, said if said in (OPEN, CLOSED) else None)
     st.session_state[key] = at_first if said not in (OPEN, CLOSED) else said == OPEN
     return st.expander(label, key=key, on_change=_more_to_link, args=(key,))

@@ -37,7 +37,7 @@ MENU = (
         "cycle",
         "Cycle fit",
         ("cell", "window", "plan", "to_t_draft", "to_tok_s", "to_loss", "scatter"),
-        more=("intervals",),
+        more=("intervals", "planner"),
     ),
     Page(
         "proposer", "Proposer timing", ("cell", "stage", "part"), more=("stages",), chart=False

@@ -16,6 +16,7 @@ ASKS: dict[str, tuple[str, str, float]] = {  # quantity -> (words, unit, half-wi
     "tok_s": ("decode throughput of each K", "%", 2.0),
     "loss": ("what the best K may lose", "%", 1.0),
 }
+CHOICES = ("plan", *(f"to_{name}" for name in ASKS), "scatter")  # the link's names
 
 
 def draw(view: View, cell_id: str) -> None:

@@ -43,9 +43,9 @@ def chromium_path() -> str:
     return path
 
 
-def launch(playwright: Playwright) -> Browser:
+def launch(playwright: Playwright, *flags: str) -> Browser:
     """Chromium, headless."""
-    return playwright.chromium.launch(executable_path=chromium_path(), args=CHROMIUM_FLAGS)
+    return playwright.chromium.launch(executable_path=chromium_path(), args=[*CHROMIUM_FLAGS, *flags])
 
 
 def free_port() -> int:
