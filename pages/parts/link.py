@@ -8,11 +8,15 @@ sidebar's links carry what each page last showed (`of_page`). What a link does n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import streamlit as st
 
 from pages.parts.menu import Page
+
+if TYPE_CHECKING:
+    from streamlit.elements.lib.mutable_expander_container import ExpanderContainer
 
 ALL, NONE = "all", "none"
 OPEN, CLOSED = "open", "closed"
@@ -100,7 +104,7 @@ def some(
     return chosen
 
 
-def more(key: str, label: str, *, at_first: bool = False, holds: Sequence[str] = ()) -> st.container:
+def more(key: str, label: str, *, at_first: bool = False, holds: Sequence[str] = ()) -> ExpanderContainer:
     """A part that readers open, `key=open` in the link, and so does a link with a choice that the part `holds`. Write
     into it only while it is `.open`: what is closed is not made, sent, or built up by the browser."""
     said = st.query_params.get(key)
