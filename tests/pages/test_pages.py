@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import runpy
 import shutil
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from backend.progress import Progress
-from pages.parts import show
 from pages.parts.menu import MENU, Page
 from tests.pages.page_databases import all_failed, build, one_run
 
@@ -93,21 +90,6 @@ def test_charts(page: str, environments: Environments, monkeypatch: pytest.Monke
     for figure in figures(app):
         assert any(trace.get("y") or trace.get("z") for trace in figure["data"])
     assert all(chart.proto.alt for chart in app.get("plotly_chart"))
-
-
-@pytest.mark.parametrize("page", MENU, ids=PAGES)
-def test_a_second_reader_waits_for_nothing_to_be_made(
-    page: Page, environments: Environments, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = dict.fromkeys(page.more, "open")
-    visit(monkeypatch, environments["full"], page.stem, **opened)
-
-    def made_again(*_: object) -> None:
-        raise AssertionError("made again")
-
-    monkeypatch.setattr(show, "Chart", made_again)
-    monkeypatch.setattr(show, "Table", made_again)
-    assert not visit(monkeypatch, environments["full"], page.stem, **opened).exception
 
 
 @pytest.mark.parametrize("page", ["overview", "compare", "cycle", "runs"])
@@ -315,21 +297,3 @@ def test_data_offers_every_table(environments: Environments, monkeypatch: pytest
         "Download JSON",
         "Download results.duckdb",
     ]
-
-
-def test_the_first_reader_of_a_server_waits_for_nothing_to_be_made(
-    environments: Environments, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    st.cache_resource.clear()
-    for name, value in environments["full"].items():
-        monkeypatch.setenv(name, value)
-    runpy.run_path(str(APP.with_name("app.py")))
-
-    def made_again(*_: object) -> None:
-        raise AssertionError("made again")
-
-    monkeypatch.setattr(show, "Chart", made_again)
-    monkeypatch.setattr(show, "Table", made_again)
-    app = visit(monkeypatch, environments["full"], "overview")
-    assert not app.exception
-    assert figures(app)
