@@ -39,10 +39,9 @@ def depth_curve(
 ) -> go.Figure:
     """A quantity against K with intervals; single `runs` (k, value, hover) behind; a dashed `reference` line.
 
-    `legend`: where there is more than one kind of mark; without, where a chart beside it has the same ones.
-
     `points` is an estimate table; `marked` rings one K, `within` those that are as good. Depths without a value are
     gaps, named under the axis. `about`, or a column of that name: the hover's last line (sweep, cell).
+    Without `legend`, a chart beside it names the same marks.
     """
     figure = go.Figure()
     points = points.assign(series=points.get("series", name))

@@ -36,4 +36,4 @@ def over_time(points: pd.DataFrame, spans: pd.DataFrame, axis: Axis, *, height: 
     figure.update_xaxes(title="Time since the first measured request (s)")
     figure.update_yaxes(title=axis.title, rangemode="tozero")
     finish(figure, height, legend=points["series"].nunique() > 1)
-    return figure.update_layout(margin={"t": 40})
+    return figure.update_layout(margin={"t": 48})

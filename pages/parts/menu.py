@@ -39,10 +39,9 @@ MENU = (
         ("cell", "window", "plan", "to_t_draft", "to_tok_s", "to_loss", "scatter"),
         more=("intervals", "planner"),
     ),
-    Page(
-        "proposer", "Proposer timing", ("cell", "stage", "part"), more=("stages",), chart=False
-    ),  # only where it was timed
-    Page("power", "Power and energy", ("cell", "run"), chart=False),  # a chart only where a sensor was read or reported
+    # charts only where it was timed, and where a sensor was read or reported
+    Page("proposer", "Proposer timing", ("cell", "stage", "part"), more=("stages",), chart=False),
+    Page("power", "Power and energy", ("cell", "run"), chart=False),
     Page(
         "whatif",
         "What if",

@@ -52,7 +52,7 @@ def words(app: AppTest) -> str:
 
 
 def contents(app: AppTest) -> int:
-    """How many tables and code blocks a page holds, and how many words."""
+    """How much a page holds: tables, code blocks, characters of text."""
     return len(app.table) + len(app.dataframe) + len(app.code) + len(words(app))
 
 
