@@ -24,11 +24,20 @@ SIOCGIFADDR = 0x8915
 BIG_FILE_BYTES, EDGE_BYTES = 64 << 20, 1 << 20
 
 
-def programs() -> Iterator[tuple[int, str]]:
-    """(pid, name) of every process that can be seen."""
+def programs(mark: str | None = None) -> Iterator[tuple[int, str]]:
+    """(pid, name) of every process that can be seen; with `mark` ("NAME=value"), of those with it in their environment.
+
+    The environment is read before the name: a new process carries its parent's name until its program has started,
+    and the environment it was given only from then on.
+    """
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (name := text(entry / "comm")):
+        if entry.name.isdigit() and (mark is None or carries(entry.name, mark)) and (name := text(entry / "comm")):
             yield int(entry.name), name
+
+
+def carries(pid: int | str, mark: str) -> bool:
+    """Whether a process was given this "NAME=value"; False for one that is gone or another user's."""
+    return mark.encode() in (attempt(Path(f"/proc/{pid}/environ").read_bytes)[0] or b"").split(b"\0")
 
 
 def interfaces() -> list[dict[str, Any]]:
@@ -64,11 +73,7 @@ def killers() -> dict[str, str | None]:
     """What could end a loading server behind our back: earlyoom, systemd-oomd, Ray's memory monitor."""
     seen = list(programs())
     ray = [pid for pid, name in seen if name == "raylet"]
-    watched = [
-        pid
-        for pid in ray
-        if b"RAY_memory_monitor_refresh_ms=0" not in (attempt(Path(f"/proc/{pid}/environ").read_bytes)[0] or b"")
-    ]
+    watched = [pid for pid in ray if not carries(pid, "RAY_memory_monitor_refresh_ms=0")]
     oom = sorted({name for _, name in seen if name in ("earlyoom", "systemd-oomd")})
     return {
         "earlyoom": ", ".join(oom) or "not running",
@@ -180,11 +185,7 @@ def listening(port: int) -> bool:
 def released(port: int, mark: str, nvml: Nvml) -> dict[str, Any]:
     """What is left of a server: a listener, processes with `mark` in their environment, compute processes, memory."""
     own = os.getpid()
-    left = [
-        {"pid": pid, "program": name}
-        for pid, name in programs()
-        if pid != own and mark and mark.encode() in (attempt(Path(f"/proc/{pid}/environ").read_bytes)[0] or b"")
-    ]
+    left = [{"pid": pid, "program": name} for pid, name in programs(mark) if pid != own] if mark else []
     return {
         "listening": listening(port),
         "processes": left,

@@ -19,7 +19,7 @@ import pytest
 
 from backend.engines.ssh import Piped
 from backend.errors import NodeError
-from backend.measure import agent_canary, agent_sensors, nodes
+from backend.measure import agent_canary, agent_facts, agent_sensors, nodes
 from backend.spec_nodes import Node
 from tests.measure.agents import HERE, REPLAYS, agent, eventually, play
 
@@ -250,3 +250,26 @@ def test_released_and_alive(tmp_path: Path) -> None:
         process.wait()
         assert here.ask("alive", pid=process.pid, start_ticks=None) is False
         assert here.ask("released", port=1, mark=mark)["processes"] == []
+
+
+def test_a_process_that_is_just_starting_is_named_by_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It carries its parent's name until its program starts, which here happens right after its name was read."""
+    becoming = "import os; os.read(0, 1); os.execve('/bin/sleep', ['sleep', '30'], {'SOUNDING_TEST': 'starting'})"
+    with subprocess.Popen([sys.executable, "-c", becoming], stdin=subprocess.PIPE) as process:
+        assert process.stdin
+        let_it_start = process.stdin.close
+
+        def start_once_named(path: str | Path) -> str | None:
+            name = agent_sensors.text(path)
+            if str(path) == f"/proc/{process.pid}/comm":
+                let_it_start()
+                eventually(lambda: agent_sensors.text(path) == "sleep")
+            return name
+
+        with monkeypatch.context() as patched:
+            patched.setattr(agent_facts, "text", start_once_named)
+            assert list(agent_facts.programs("SOUNDING_TEST=starting")) == []  # it has no such environment yet
+        let_it_start()
+        assert eventually(lambda: list(agent_facts.programs("SOUNDING_TEST=starting"))) == [(process.pid, "sleep")]
+        assert list(agent_facts.programs("SOUNDING_TEST=start")) == []  # another value
+        process.kill()
