@@ -8,7 +8,6 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
 
 from backend.analysis.estimate import LEVEL, Estimate, FloatArray, missing, t_quantile
 from backend.analysis.layout import fit_layout
@@ -80,6 +79,8 @@ def drift(run_cell: pd.DataFrame, *, level: float = LEVEL) -> Estimate:
             method=method,
             n=int(known.sum()),
         )
+    from scipy import stats  # here, since it takes half of what a command needs to start (quantiles.py)
+
     slope, _, low, high = stats.theilslopes(left[known], order[known], alpha=level)
     span = float(np.ptp(order[known]))
     value, low, high = (100 * math.expm1(float(s) * span) for s in (slope, low, high))

@@ -28,7 +28,8 @@ def test_bartlett() -> None:
     assert quantiles.bartlett_p(groups) == pytest.approx(stats.bartlett(*groups).pvalue, rel=1e-9)
 
 
-def test_the_first_page_does_not_import_scipy_stats() -> None:
-    code = "import sys, pages.parts.frame, backend.charts; print('scipy.stats' in sys.modules)"
+@pytest.mark.parametrize("modules", ["pages.parts.frame, backend.charts", "backend.cli"])
+def test_neither_first_page_nor_command_line_import_scipy_stats(modules: str) -> None:
+    code = f"import sys, {modules}; print('scipy.stats' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert told.strip() == "False"
