@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from backend.derived import StageTime, Step, stage_rows_of, steps_of
+from backend.derived import Step, stage_columns, steps_of
 from backend.errors import StoreError
 from backend.records import Cell, Finding, Record, Request, Run, StageTimes, Sweep
 from backend.store import journal
@@ -139,7 +139,7 @@ def _insert_steps(con: Connection, requests: pa.Table, rows: list[Record]) -> No
 def _insert_stage_times(con: Connection, rows: list[Record]) -> None:
     """The stages of these requests in place of any they had before (the table has no key of its own: see 0006)."""
     latest = {(row.request_id, row.rank): row for row in rows if isinstance(row, StageTimes)}
-    table = arrow_table(StageTime, (stage for row in latest.values() for stage in stage_rows_of(row)))
+    table = pa.table(stage_columns(list(latest.values())))
     con.register("incoming_stages", table)
     try:
         con.execute("DELETE FROM stage_time WHERE request_id IN (SELECT request_id FROM incoming_stages)")
