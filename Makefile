@@ -55,13 +55,12 @@ check: .venv/.dev  ## ruff, mypy, import rules, fast tests
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "$(FAST) and not slow"
 
-# Two at a time what shares no machine state; then Chromium and image builds, which fight for the processors; then one
-# by one what measures real vLLM. CHECKED=1 leaves out what `make check` has just run.
+# Two at a time what shares no machine state; then one by one what starts vLLM, Chromium or an image build. CHECKED=1
+# leaves out what `make check` has just run.
 FAST := not vllm and not browser and not image and not nodes
 test: .venv/.dev .venv-vllm/.done system-packages  ## all tests: real vLLM, real Chromium, the viewer image
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "$(FAST)$(if $(CHECKED), and slow)"
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not ($(FAST)) and not nodes and not quiet"
-	$(BIN)/python -m pytest -m "quiet and not nodes"
+	$(BIN)/python -m pytest -m "not ($(FAST)) and not nodes"
 
 test-nodes: .venv/.dev .venv-vllm/.done  ## two hosts out of namespaces (root): real TP2 over both, and all that can fail
 	@# two rigs at a time: most of these tests wait, and starting vLLM is one import after the other

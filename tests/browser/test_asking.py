@@ -76,7 +76,9 @@ def test_the_setting_for_svg_is_in_the_link(page: Page, address: str) -> None:
     settle(page, "Overview")
     page.get_by_test_id("stSidebar").get_by_text("Save charts as SVG").click()
     page.wait_for_url("**image=svg**")
-    page.get_by_test_id("stSidebar").get_by_role("link", name="Runs", exact=True).click()
+    runs = page.get_by_test_id("stSidebar").get_by_role("link", name="Runs", exact=True)
+    expect(runs).to_have_attribute("href", re.compile("image=svg"))  # the links follow the choice, a moment later
+    runs.click()
     settle(page, "Runs")
     assert "image=svg" in page.url
 

@@ -81,11 +81,11 @@ def page(context: BrowserContext) -> Iterator[Page]:
 
 
 def faults(tab: Page) -> list[tuple[str, str, list[str]]]:
-    """What axe finds: rule, words, the first elements."""
-    return [
-        (fault["id"], fault["help"], [node["html"][:160] for node in fault["nodes"][:3]])
-        for fault in Axe().run(tab).response["violations"]
-    ]
+    """What axe finds and goes on finding: rule, words, the first elements. Colours take a moment to change."""
+    deadline = time.monotonic() + 5
+    while (found := Axe().run(tab).response["violations"]) and time.monotonic() < deadline:
+        tab.wait_for_timeout(200)
+    return [(fault["id"], fault["help"], [node["html"][:160] for node in fault["nodes"][:3]]) for fault in found]
 
 
 def test_page_is_drawn(opened: Opened) -> None:

@@ -22,7 +22,7 @@ from backend.spec import SweepSpec
 
 from .conftest import Running, spec_on
 
-pytestmark = [pytest.mark.vllm, pytest.mark.quiet, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 CLOCK_BOUND_S = 0.008  # design: beyond max(2 % of the request, 8 ms) the clocks disagree
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from .proposers import INSIDE, ROOT, Timed, time_proposer
 
-pytestmark = [pytest.mark.vllm, pytest.mark.quiet, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 DRAFT_MODEL = f'method = "draft_model"\nmodel = "{ROOT}/data/models/draft"'
 
 

@@ -14,7 +14,7 @@ from backend.store import queries, queries_acceptance
 
 from .conftest import ROOT, SmokeSweep
 
-pytestmark = [pytest.mark.vllm, pytest.mark.quiet, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 
 def ask(smoke: SmokeSweep, command: str, *more: str) -> dict:

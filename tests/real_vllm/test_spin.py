@@ -15,7 +15,7 @@ from backend.measure.workload import read_prompts
 
 from .conftest import braking
 
-pytestmark = [pytest.mark.vllm, pytest.mark.quiet, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 PORT, K, SPIN_MS = 18955, 3, 5.0
 ROUNDS, TRIES = 8, 4
 OTHERS_MS = 0.25

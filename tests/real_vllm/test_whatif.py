@@ -18,7 +18,7 @@ from backend.spec import SweepSpec
 
 from .conftest import braking
 
-pytestmark = [pytest.mark.vllm, pytest.mark.quiet, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 PORT, DEPTHS, BLOCKS, SPIN_MS = 18957, (1, 3), 4, 5.0
 BRAKES = {"normal": (0.0, 0.0), "drafter": (SPIN_MS, 0.0), "target": (0.0, SPIN_MS)}  # ms in drafter, in target
 WITHIN_PERCENT = 10.0
