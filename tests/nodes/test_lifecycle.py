@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from backend.engines.rank import Rank
+from backend.progress import Progress
 from backend.records import Environment
-from tests.nodes.events import SLOWLY, measuring, nothing_is_left, once_measuring
+from tests.nodes.events import SLOWLY, measuring, nothing_is_left
 from tests.nodes.rig import Rig
 from tests.sweep.harness import ROOT, failures, findings, records, running, runs, sweep, wait_for
 
@@ -117,17 +118,23 @@ def test_after_kill_9_of_the_sweep_the_next_start_cleans_both_hosts(
 
 def test_memory_that_does_not_come_back_ends_the_sweep(scripted_spec: Write, hosts: Rig, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    balloon = "import time; held = b'x' * (3 << 30); time.sleep(60)"
+    balloon = "import time; held = b'x' * (3 << 30); print('held', flush=True); time.sleep(60)"
     spec = scripted_spec(nodes={"memory_slack_bytes": 256 << 20, "agent": {"on": False}}, server_release_timeout_s=1)
     leak: list[subprocess.Popen[bytes]] = []
+
+    def take_memory_while_measuring(now: Progress) -> None:
+        if now.phase == "measure" and not leak:
+            leak.append(subprocess.Popen([sys.executable, "-c", balloon], stdout=subprocess.PIPE))
+            assert leak[0].stdout is not None
+            assert leak[0].stdout.readline() == b"held\n"
+
     try:
-        with once_measuring(data, lambda: leak.append(subprocess.Popen([sys.executable, "-c", balloon]))):
-            outcome = sweep(spec, data)
+        outcome = sweep(spec, data, listener=take_memory_while_measuring)
     finally:
         for process in leak:
             process.kill()
-            process.wait()
+            process.communicate()
     assert outcome.exit_code == 3
     assert failures(data)[-1].kind == "wont_stop"
     assert "memory is not back" in failures(data)[-1].reason
-    assert len(runs(data)) < 3  # nothing was launched after it
+    assert len(runs(data)) == 1  # nothing was launched after it
