@@ -22,6 +22,7 @@ from .conftest import braking
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 PORT, DEPTHS, BLOCKS, SPIN_MS = 18957, (1, 3), 5, 5.0
 BRAKES = {"normal": (0.0, 0.0), "drafter": (SPIN_MS, 0.0), "target": (0.0, SPIN_MS)}  # ms in drafter, in target
+SLOWED = ("drafter", "target")
 WITHIN_PERCENT = 10.0
 
 
@@ -52,11 +53,14 @@ def one_run(spec: SweepSpec, client: Client, model: str, k: int, run_id: str) ->
 
 
 @pytest.fixture(scope="module")
-def braked(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, dict[str, float]]:
-    """Runs of every brake, interleaved on one server a depth; ms a call that each brake added by its own stop-watch."""
+def braked(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, dict[tuple[str, int], float]]:
+    """Runs of every brake, interleaved on one server a depth; ms a call that each brake added by its own stop-watch.
+
+    By depth, since a forward takes longer after a brake, and how much is not the same at both.
+    """
     folder: Path = tmp_path_factory.mktemp("whatif")
     spec, rows = braking(PORT), []
-    added: dict[str, list[float]] = {"drafter": [], "target": []}
+    added: dict[tuple[str, int], list[float]] = {(where, k): [] for where in SLOWED for k in DEPTHS}
     for k in DEPTHS:
         engine = VllmEngine(spec).launch(k, folder / f"log{k}", folder / f"lease{k}")
         try:
@@ -67,20 +71,20 @@ def braked(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, dict
                     per_call: dict[str, dict[str, float]] = {}
                     order = list(BRAKES) if block % 2 == 0 else list(BRAKES)[::-1]
                     for name in order:
-                        for where, ms in zip(added, BRAKES[name], strict=True):
+                        for where, ms in zip(SLOWED, BRAKES[name], strict=True):
                             client.collective_rpc("spin", (where, ms))
                         row = one_run(spec, client, model, k, f"braked:{name}{block}k{k}")
                         rows.append({**row, "brake": name})
-                        seen = {where: client.collective_rpc("spin", (where, 0.0))[0] for where in added}
+                        seen = {where: client.collective_rpc("spin", (where, 0.0))[0] for where in SLOWED}
                         per_call[name] = {
                             where: 1e3 * sum(t for _, t in s["calls"]) / len(s["calls"]) for where, s in seen.items()
                         }
-                    for where in added:
-                        added[where].append(per_call[where][where] - per_call["normal"][where])
+                    for where in SLOWED:
+                        added[where, k].append(per_call[where][where] - per_call["normal"][where])
         finally:
             engine.stop()
     kept = pd.DataFrame(rows).groupby(["k", "brake"], group_keys=False)[[*rows[0]]].apply(without_the_extremes)
-    return kept, {where: median(values) for where, values in added.items()}
+    return kept, {brake: median(values) for brake, values in added.items()}
 
 
 def without_the_extremes(runs: pd.DataFrame) -> pd.DataFrame:
@@ -88,20 +92,21 @@ def without_the_extremes(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.sort_values("cycle_ms").iloc[1:-1]
 
 
-@pytest.mark.parametrize("where", ["drafter", "target"])
-def test_a_planted_slow_down_is_predicted(braked: tuple[pd.DataFrame, dict[str, float]], where: str) -> None:
+@pytest.mark.parametrize("where", SLOWED)
+def test_a_planted_slow_down_is_predicted(
+    braked: tuple[pd.DataFrame, dict[tuple[str, int], float]], where: str
+) -> None:
     rows, added = braked
     normal, slowed = (rows[rows["brake"] == name].reset_index(drop=True) for name in ("normal", where))
-    cost = added[where]
-    assert SPIN_MS <= 1.05 * cost <= 1.4 * SPIN_MS
-    change = Change(draft_position_ms=cost) if where == "drafter" else Change(step_ms=cost)
     costs = fitted_costs(normal)
-    predicted = prediction_errors(what_if(normal, change, costs), slowed)
-    ignored = prediction_errors(what_if(normal, Change(), costs), slowed)
     for k in DEPTHS:
-        error, without = predicted[k].value, ignored[k].value
-        print(f"{where} K={k}: {cost:.2f} ms a call; predicted {predicted[k].text()}, ignored {ignored[k].text()}")
-        assert error is not None
-        assert without is not None
-        assert abs(error) <= WITHIN_PERCENT
-        assert without > abs(error) + WITHIN_PERCENT
+        cost = added[where, k]
+        change = Change(draft_position_ms=cost) if where == "drafter" else Change(step_ms=cost)
+        predicted = prediction_errors(what_if(normal, change, costs), slowed)[k]
+        ignored = prediction_errors(what_if(normal, Change(), costs), slowed)[k]
+        print(f"{where} K={k}: {cost:.2f} ms a call; predicted {predicted.text()}, ignored {ignored.text()}")
+        assert SPIN_MS <= 1.05 * cost <= 2 * SPIN_MS
+        assert predicted.value is not None
+        assert ignored.value is not None
+        assert abs(predicted.value) <= WITHIN_PERCENT
+        assert ignored.value > abs(predicted.value) + WITHIN_PERCENT
