@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 PORT, DEPTHS, BLOCKS, SPIN_MS = 18957, (1, 3), 5, 5.0
 BRAKES = {"normal": (0.0, 0.0), "drafter": (SPIN_MS, 0.0), "target": (0.0, SPIN_MS)}  # ms in drafter, in target
 SLOWED = ("drafter", "target")
-WITHIN_PERCENT = 10.0
+WITHIN_PERCENT = 15.0  # 12 errors on 2 slow cores: up to 7.2, SD 3.1; ignoring the brake: 29 and more
 
 
 def one_run(spec: SweepSpec, client: Client, model: str, k: int, run_id: str) -> dict[str, object]:
@@ -109,4 +109,4 @@ def test_a_planted_slow_down_is_predicted(
         assert predicted.value is not None
         assert ignored.value is not None
         assert abs(predicted.value) <= WITHIN_PERCENT
-        assert ignored.value > abs(predicted.value) + WITHIN_PERCENT
+        assert ignored.value > abs(predicted.value) + 10
