@@ -79,7 +79,7 @@ def drift(run_cell: pd.DataFrame, *, level: float = LEVEL) -> Estimate:
             method=method,
             n=int(known.sum()),
         )
-    from scipy import stats  # here, since it takes half of what a command needs to start (quantiles.py)
+    from scipy import stats  # here, since it is slow to import: see quantiles.py
 
     slope, _, low, high = stats.theilslopes(left[known], order[known], alpha=level)
     span = float(np.ptp(order[known]))

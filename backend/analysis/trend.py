@@ -75,7 +75,7 @@ def trend(run_cell: pd.DataFrame, quantity: str = "power_w", unit: str = "W", *,
         why = "Page's test needs three depths and two complete blocks"
     else:
         table = np.array([[y[(block == b) & (k == d)].mean() for d in depths] for b in whole])
-        from scipy import stats  # here, since it takes half of what a command needs to start (quantiles.py)
+        from scipy import stats  # here, since it is slow to import: see quantiles.py
 
         page_p = float(stats.page_trend_test(table if value >= 0 else -table, method="asymptotic").pvalue)
     return Trend(quantity, slope, monotone, page_p, why, _words(quantity, slope, monotone, page_p, len(depths), level))
