@@ -76,6 +76,8 @@ def braked(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, dict
                         row = one_run(spec, client, model, k, f"braked:{name}{block}k{k}")
                         rows.append({**row, "brake": name})
                         seen = {where: client.collective_rpc("spin", (where, 0.0))[0] for where in SLOWED}
+                        for where, ms in zip(SLOWED, BRAKES[name], strict=True):
+                            assert min(call_s for _, call_s in seen[where]["calls"]) >= ms / 1e3
                         per_call[name] = {
                             where: 1e3 * sum(t for _, t in s["calls"]) / len(s["calls"]) for where, s in seen.items()
                         }
@@ -105,7 +107,9 @@ def test_a_planted_slow_down_is_predicted(
         predicted = prediction_errors(what_if(normal, change, costs), slowed)[k]
         ignored = prediction_errors(what_if(normal, Change(), costs), slowed)[k]
         print(f"{where} K={k}: {cost:.2f} ms a call; predicted {predicted.text()}, ignored {ignored.text()}")
-        assert SPIN_MS <= 1.05 * cost <= 2 * SPIN_MS
+        assert (
+            0.7 * SPIN_MS <= cost <= 2 * SPIN_MS
+        )  # between runs: 4.7 to 7.4 seen; what each call spun is checked above
         assert predicted.value is not None
         assert ignored.value is not None
         assert abs(predicted.value) <= WITHIN_PERCENT
