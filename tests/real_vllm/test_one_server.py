@@ -24,6 +24,7 @@ from .conftest import Running, spec_on
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 CLOCK_BOUND_S = 0.008  # design: beyond max(2 % of the request, 8 ms) the clocks disagree
+TRIES = 3  # a chunk may be late once on a busy machine
 
 
 def record(running: Running, spec: SweepSpec, *, streaming: bool = False, engine_clock: bool = True) -> list[Record]:
@@ -101,17 +102,24 @@ def by_prompt(row: Request) -> tuple[str, int]:
 
 def test_streaming_gives_the_same_tokens_and_window(running: Running) -> None:
     """The fallback's clock (first to last chunk) against the engine's own window of the very same requests."""
+    workload = spec_on(running.port, max_tokens=128).workload
     with Client(running.server.base_url, 120) as client:
-        prompts = read_prompts(running.spec.workload.prompts)
-        for prompt in prompts:
-            path, body = request(spec_on(running.port, max_tokens=128).workload, running.ready.model_name, prompt, None)
-            plain, streamed = client.ask(path, body), client.ask_streaming(path, body)
-            assert streamed.token_ids == plain.token_ids
-            assert streamed.usage["completion_tokens"] == plain.usage["completion_tokens"] == 128
-            assert streamed.first_chunk_tokens == 1
-            window_s = streamed.last_chunk_s - streamed.first_chunk_s  # type: ignore[operator]
-            engine_s = streamed.metrics["generation_time_ms"] / 1000
-            assert window_s == pytest.approx(engine_s, rel=0.02, abs=CLOCK_BOUND_S)
+        for prompt in read_prompts(running.spec.workload.prompts):
+            path, body = request(workload, running.ready.model_name, prompt, None)
+            plain = client.ask(path, body)
+            apart_s = []
+            for _ in range(TRIES):
+                streamed = client.ask_streaming(path, body)
+                assert streamed.token_ids == plain.token_ids
+                assert streamed.usage["completion_tokens"] == plain.usage["completion_tokens"] == 128
+                assert streamed.first_chunk_tokens == 1
+                window_s = streamed.last_chunk_s - streamed.first_chunk_s  # type: ignore[operator]
+                engine_s = streamed.metrics["generation_time_ms"] / 1000
+                apart_s.append(window_s - engine_s)
+                if abs(apart_s[-1]) <= max(CLOCK_BOUND_S, 0.02 * engine_s):
+                    break
+            else:
+                raise AssertionError(f"{prompt.prompt_id}: the clocks were apart in every try: {apart_s} s")
 
 
 def test_an_engine_without_own_times_is_measured_by_stream_and_counters(running: Running) -> None:
