@@ -47,7 +47,7 @@ def rates() -> dict[str, Any]:
     """The chosen rate by position as lines and as a map; why there is none."""
     points = pd.DataFrame(
         [
-            terms.estimate_row(getattr(position, rate), k=k, position=position.position)
+            terms.estimate_row(getattr(position, rate), k=k, position=position.position, about=cell_id)
             for k, found in depths.items()
             for position in found.positions
         ]
@@ -58,7 +58,12 @@ def rates() -> dict[str, Any]:
     first = shown[(shown["position"] == 0) & shown["value"].notna()]
     told = "; ".join(f"K={int(p['k'])}: {axis.words(p['value'], p['low'], p['high'])}" for _, p in first.iterrows())
     lines = f"{axis.label} by draft position. At position 0: {told or 'not known'}. The table has every figure."
-    heat = f"{axis.label} by depth K and draft position, the figures of the table as a map."
+    known = shown.dropna(subset=["value"]).sort_values(["k", "position"])
+    ends = known.groupby("k").agg(last=("position", "last"), first=("value", "first"), value=("value", "last"))
+    falls = "; ".join(
+        f"K={k} {axis.words(e['first'])} to {axis.words(e['value'])} at {int(e['last'])}" for k, e in ends.iterrows()
+    )
+    heat = f"{axis.label} by depth K and draft position, from position 0 to the last: {falls}."
     return {
         "lines": show.Chart(drawn.position_lines(shown, axis), lines),
         "heat": show.Chart(drawn.rate_heat_map(shown, axis), heat),
@@ -72,7 +77,7 @@ def every_rate() -> show.Table:
             "K": k,
             "Position": position.position,
             **{shape.label: terms.figure(getattr(position, name), shape) for name, (shape, _) in RATES.items()},
-            "n": "" if position.survival.n is None else f"{position.survival.n:g}",
+            "n": link.runs_behind(int(position.survival.n or 0), view.name, k, cell_id),
             "Why no interval": position.survival.reason or "",
         }
         for k, found in depths.items()
@@ -96,7 +101,8 @@ if more.open:
     with more:
         show.table(once(*these, "every rate", build=every_rate))
         st.caption(
-            "95% intervals in brackets, over prompts (n): greedy repeats of a prompt are copies, not observations."
+            "95% intervals in brackets, over prompts (n): greedy repeats of a prompt are copies, not observations. "
+            "n leads to the runs."
         )
 
 counted = {k: found for k, found in depths.items() if found.lengths}
@@ -105,7 +111,9 @@ st.header("How many drafts a step accepts", anchor=False)
 
 def lengths() -> show.Chart:
     """How many drafts the steps of one depth accept."""
-    rows = pd.DataFrame([terms.estimate_row(share, k=deep, accepted=j) for j, share in enumerate(found.lengths)])
+    rows = pd.DataFrame(
+        [terms.estimate_row(share, k=deep, accepted=j, about=cell_id) for j, share in enumerate(found.lengths)]
+    )
     shares = "; ".join(f"{j}: {SHARE.words(share.value)}" for j, share in enumerate(found.lengths))
     return show.Chart(drawn.length_histogram(rows, SHARE), f"Share of steps by accepted drafts at K={deep}. {shares}")
 

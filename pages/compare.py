@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain, repeat
+
 import pandas as pd
 import streamlit as st
 
@@ -60,10 +62,13 @@ def figures_of() -> pd.DataFrame:
     """A row per sweep, cell and depth: an estimate table of the metric."""
     rows = []
     for sweep in [view.name, *others]:
-        cells = terms.cell_names(view.snapshot.of_sweep("cells", sweep), whole=False)
+        table = view.snapshot.of_sweep("cells", sweep)
+        cells = terms.cell_names(table, whole=False)
+        clients = dict(zip(table["cell_id"], table["concurrency"], strict=True))
         for row in view.snapshot.summary(sweep):
             series = ", ".join(filter(None, (f"{sweep} ({sources[sweep]})", cells[row.cell_id])))
             key = {"series": series, "cell_id": row.cell_id, "about": row.cell_id, "sweep": sweep, "runs": row.n_runs}
+            key["concurrency"] = clients[row.cell_id]
             estimate = told(row, sweep)
             rows.append({**key, "over": over(estimate), **terms.estimate_row(estimate, k=row.k)})
     return pd.DataFrame(rows)
@@ -106,12 +111,8 @@ def figures() -> show.Table:
             "K": int(point["k"]),
             axis.title: axis.figure(point["value"], point["low"], point["high"]),
             "n": "" if pd.isna(point["n"]) else terms.plural(int(point["n"]), point["over"]),
-            "Runs": link.to_runs(
-                f"{point['runs']:g}",
-                point["sweep"],
-                depth=int(point["k"]),
-            ),
-            "Why no interval": point["reason"] or "",
+            "Runs": link.runs_behind(int(point["runs"]), point["sweep"], int(point["k"]), point["cell_id"]),
+            "Why no interval": terms.known(point["reason"]),
         }
         for _, point in points.iterrows()
     ]
@@ -133,7 +134,7 @@ def pairwise() -> show.Table | None:
                 "K": depth.k,
                 f"Decode throughput against K={base} (%)": terms.percent(change, signed=True),
                 "p (Holm)": "" if pair.p_holm is None else f"{pair.p_holm:.2g}",
-                "Runs": link.to_runs(f"{depth.runs:g}", view.name, depth=depth.k, cell=cell_id),
+                "Runs": link.runs_behind(depth.runs, view.name, depth.k, cell_id),
                 "Why no interval": change.reason or "",
             }
         )
@@ -142,13 +143,19 @@ def pairwise() -> show.Table | None:
 
 def by_category() -> show.Table | None:
     """The comparison within each prompt category; None where prompts have none."""
+    rate = AXES["decode_tok_s"]
     rows = [
         {
-            "Category": name,
-            "Answer": terms.verdict(found),
-            **{f"K={depth.k} (tok/s)": f"{depth.decode_tok_s:.1f}" for depth in found.depths},
+            "Category": name if first else "",
+            "Answer": terms.verdict(found) if first else "",
+            "K": depth.k,
+            rate.title: rate.figure(depth.decode_tok_s),
+            "Loss against fastest (%)": terms.percent(depth.loss_percent),
+            "Runs": link.runs_behind(depth.runs, view.name, depth.k, cell_id),
+            "Why no interval": depth.loss_percent.reason or "",
         }
         for name, found in view.snapshot.categories(view.name, cell_id).items()
+        for first, depth in zip(chain([True], repeat(False)), found.depths, strict=False)
     ]
     return show.Table(pd.DataFrame(rows), "The same comparison within each prompt category") if rows else None
 
@@ -156,6 +163,8 @@ def by_category() -> show.Table | None:
 choice = (metric, tuple(others), tuple(chosen), tuple(shown))
 show.chart(once(view.snapshot, "compare-chart", view.name, *choice, build=curves), key="compare")
 st.caption(f"{axis.label}: {terms.MEANING['acceptance' if metric == 'acceptance_rate' else metric]}")
+if metric == "decode_tok_s" and (points["concurrency"] > 1).any():
+    st.caption(terms.IN_PARALLEL)
 if len({sources[s] for s in [view.name, *others]}) > 1:
     st.caption("These sweeps have different sources. They are drawn side by side and never pooled.")
 
@@ -181,4 +190,7 @@ categories = once(view.snapshot, "categories", view.name, cell_id, build=by_cate
 if categories:
     st.header("By prompt category", anchor=False)
     show.table(categories)
-    st.caption("Decode throughput of that category's requests alone, the same runs.")
+    st.caption(
+        "Decode throughput of that category's requests alone, the same runs. The loss is against the fastest depth of "
+        "that category, with its 95% interval, all depths at once."
+    )

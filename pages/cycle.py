@@ -50,10 +50,14 @@ def cycles(shown: Axis, less: Callable[[int], float] = lambda k: 0.0) -> pd.Data
 
 def means() -> show.Chart | None:
     """What there is without a fit; None where no run has a cycle."""
-    mean = cycles(AXIS).groupby("k", as_index=False)["value"].mean().assign(low=None, high=None, n=1, reason=fit.reason)
-    if mean.empty:
+    by_k = cycles(AXIS).groupby("k")["value"].agg(value="mean", n="size").reset_index()
+    if by_k.empty:
         return None
-    return show.Chart(charts.depth_curve(mean, AXIS, name=view.name), "Cycle time against draft depth K")
+    told = "; ".join(f"K={int(row['k'])}: {AXIS.words(row['value'])}" for _, row in by_k.iterrows())
+    mean = by_k.assign(low=None, high=None, reason="means over runs", about=cell_id)
+    return show.Chart(
+        charts.depth_curve(mean, AXIS, name=view.name), f"Cycle time against draft depth K, means over runs. {told}"
+    )
 
 
 if not fit.windows:
@@ -88,7 +92,12 @@ def fitted() -> show.Chart:
     told = ", ".join(f"{axis.label} {axis.words(estimate.value)}" for axis, estimate in costs)
     return show.Chart(
         charts.cycle_fit(
-            cycles(AXIS), pd.DataFrame(line), AXIS, t_draft=window.t_draft_ms.value, window=named(window.k)
+            cycles(AXIS),
+            pd.DataFrame(line),
+            AXIS,
+            t_draft=window.t_draft_ms.value,
+            window=named(window.k),
+            about=cell_id,
         ),
         f"Cycle time against draft depth K with the line fitted over {named(window.k)}: {told}",
     )
@@ -97,22 +106,34 @@ def fitted() -> show.Chart:
 def left_over() -> show.Chart:
     """Every run of the window less the line."""
     left = cycles(LEFT, lambda k: window.cycle_at(k).value or 0.0)
+    left = left[left["k"].isin([0, *window.k])]
+    means = left.groupby("k")["value"].mean()
+    furthest = means.abs().idxmax()
     return show.Chart(
-        charts.residuals(left[left["k"].isin([0, *window.k])], LEFT),
-        f"What the line over {named(window.k)} leaves of every run, by draft depth K",
+        charts.residuals(left, LEFT),
+        f"What the line over {named(window.k)} leaves of every run, by draft depth K. Furthest from it: K={furthest}, "
+        f"by {LEFT.words(means[furthest])} in the mean of its runs",
     )
 
 
 def drift() -> show.Chart:
     """Both costs by the depths in the fit."""
     rows = [
-        terms.estimate_row(estimate, quantity=quantity, window=named(w.k))
+        terms.estimate_row(estimate, quantity=quantity, window=named(w.k), about=cell_id)
         for w in fit.windows
         for quantity, estimate in (("t_draft", w.t_draft_ms), ("t_marginal", w.t_marginal_ms))
     ]
+    first, last = fit.windows[0], fit.windows[-1]
+    told = "; ".join(
+        f"{axis.label} {axis.words(a.value, a.low, a.high)} to {axis.words(b.value, b.low, b.high)}"
+        for axis, a, b in (
+            (DRAFT, first.t_draft_ms, last.t_draft_ms),
+            (MARGINAL, first.t_marginal_ms, last.t_marginal_ms),
+        )
+    )
     return show.Chart(
         charts.drift(pd.DataFrame(rows), {"t_draft": DRAFT, "t_marginal": MARGINAL}),
-        "Draft cost and cost of a position by the depths in the fit. The table below has the figures.",
+        f"How the fit moves with its depths, from {named(fit.windows[0].k)} to {named(fit.windows[-1].k)}: {told}",
     )
 
 
@@ -121,7 +142,7 @@ def by_window() -> show.Table:
     rows = [
         {
             "Depths": named(w.k),
-            "Runs": w.n,
+            "Runs": link.to_runs(str(w.n), view.name, cell=cell_id, ended="done"),
             "t_draft (ms)": terms.figure(w.t_draft_ms, DRAFT),
             "t_marginal (ms)": terms.figure(w.t_marginal_ms, MARGINAL),
             "Residual (ms)": terms.figure(w.residual_ms, AXIS),

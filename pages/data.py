@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+
 import streamlit as st
 
 from backend.store.sql_examples import by_depth
@@ -17,7 +20,8 @@ view = frame.open_page("Data", needs="snapshot")
 snapshot = view.snapshot
 tables = snapshot.tables().set_index("name")
 st.markdown(
-    "Everything the other pages show comes from these tables and views. Units are in the column names; "
+    "Everything the other pages show comes from these tables and views: figures with their intervals as pages show "
+    "them are in `estimate`; `k_summary` has plain means over runs. Units are in the column names; "
     "missing is NULL, never 0; `source` tells measured from published, imported and simulated figures."
 )
 
@@ -28,7 +32,7 @@ name = link.one(
     "k_summary" if "k_summary" in tables.index else str(tables.index[0]),
     words=lambda t: f"{t} ({terms.plural(int(tables.loc[t, 'rows']), 'row')})",
 )
-st.markdown(terms.outside(tables.loc[name, "comment"] or ""))
+st.markdown(terms.outside(terms.known(tables.loc[name, "comment"])))
 rows = int(tables.loc[name, "rows"])
 offered = [fmt for fmt in MIMES if rows <= MOST_ROWS[fmt]]
 with st.container(horizontal=True):
@@ -77,18 +81,18 @@ else:
 st.markdown("To query it, open it where this page is served from, or download it first. The page SQL needs neither.")
 path, query = snapshot.path, by_depth(view.name)
 clients = {
-    "DuckDB shell (1.5 or newer)": ("bash", f'duckdb -readonly {path} "{query}"'),
+    "DuckDB shell (1.5 or newer)": ("bash", f'duckdb -readonly {shlex.quote(str(path))} "{query}"'),
     "Python": (
         "python",
         f'''import duckdb
 
-con = duckdb.connect("{path}", read_only=True)
+con = duckdb.connect({json.dumps(str(path))}, read_only=True)
 con.sql("{query}").df()''',
     ),
     "R": (
         "r",
         f'''library(duckdb)
-con <- dbConnect(duckdb(), dbdir = "{path}", read_only = TRUE)
+con <- dbConnect(duckdb(), dbdir = {json.dumps(str(path))}, read_only = TRUE)
 dbGetQuery(con, "{query}")
 dbDisconnect(con, shutdown = TRUE)''',
     ),

@@ -19,15 +19,18 @@ from pages.parts import frame, link, show, terms
 from pages.parts.once import once
 
 CURVES = {"decode_tok_s": 560, "tokens_per_step": 260, "cycle_ms": 260}  # -> height
+MAIN, *BESIDE = CURVES
 
 
 def curve(quantity: str, rows: list[KSummary], runs: pd.DataFrame, comparison: Comparison) -> show.Chart:
     """One quantity against K, with the runs behind where there is more than one a depth."""
     axis = terms.QUANTITIES[quantity]
     points = pd.DataFrame([terms.estimate_row(row.figures()[quantity], k=row.k) for row in rows])
-    single = runs[["k", "block", "order_index", "run_id"]].assign(value=runs[quantity]).dropna(subset=["value"])
+    single = (
+        runs[["k", "block", "order_index", "run_id", "cell_id"]].assign(value=runs[quantity]).dropna(subset=["value"])
+    )
     single["hover"] = [show.run_hover(run, axis.words(run["value"])) for _, run in single.iterrows()]
-    main, repeated = quantity == "decode_tok_s", len(single) > single["k"].nunique()
+    main, repeated = quantity == MAIN, len(single) > single["k"].nunique()
     zero = points.loc[(points["k"] == 0) & points["value"].notna(), "value"]
     best = comparison.recommendation.k if comparison.recommendation else None
     within = [loss.k for loss in comparison.depths if loss.verdict == "within"]
@@ -75,7 +78,7 @@ def every_depth(rows: list[KSummary], comparison: Comparison) -> show.Table:
                 else "not known",
                 "P(fastest)": chance(losses[row.k].p_best if row.k in losses else None),
                 "Verdict": losses[row.k].verdict if row.k in losses else "no throughput",
-                "Runs": link.to_runs(str(row.n_runs), view.name, depth=row.k),
+                "Runs": link.runs_behind(row.n_runs, view.name, row.k, cell_id),
                 "Prompts": prompts(row.tokens_per_step),
             }
             for row in rows
@@ -93,7 +96,7 @@ def named_depths(comparison: Comparison) -> show.Table | None:
                 "Depth": regret.name,
                 "K": regret.k,
                 "Loss against fastest (%)": terms.percent(regret.loss_percent),
-                "Runs": link.to_runs(str(runs[regret.k]), view.name, depth=regret.k) if regret.k in runs else "0",
+                "Runs": link.runs_behind(runs.get(regret.k, 0), view.name, regret.k, cell_id),
                 "Why no interval": regret.loss_percent.reason or "",
             }
             for regret in comparison.regrets
@@ -103,15 +106,17 @@ def named_depths(comparison: Comparison) -> show.Table | None:
 
 
 def content() -> dict[str, Any]:
-    """All that the page shows of a cell."""
+    """All that the page shows of a cell. Curves: None where no depth has the figure."""
     rows = [row for row in view.snapshot.summary(view.name) if row.cell_id == cell_id]
     comparison = view.snapshot.comparison(view.name, cell_id)
     runs = arms(view.snapshot.cell_rows(view.name, cell_id))
     rates = [row.decode_tok_s for row in rows]
+    drawn = [name for name in CURVES if name == MAIN or any(row.figures()[name].value is not None for row in rows)]
     return {
         "verdict": terms.verdict(comparison),
         "answer": answer_sentence(comparison, source=str(view.sweep["source"])),
-        "curves": {quantity: curve(quantity, rows, runs, comparison) for quantity in CURVES},
+        "curves": {quantity: curve(quantity, rows, runs, comparison) for quantity in drawn},
+        "explained": terms.explained(comparison.concurrency),
         "every depth": every_depth(rows, comparison),
         "named depths": named_depths(comparison),
         "no interval": sorted({rate.reason for rate in rates if rate.value is not None and rate.reason}),
@@ -168,9 +173,10 @@ with left:
     show.chart(found["curves"]["decode_tok_s"], key="curve-decode_tok_s")
 with right:
     st.subheader("What explains it", anchor=False)
-    st.caption("Throughput is tokens per step over cycle time: depth raises both.")
-    for quantity in ("tokens_per_step", "cycle_ms"):
-        show.chart(found["curves"][quantity], key=f"curve-{quantity}")
+    st.caption(found["explained"])
+    for quantity in BESIDE:
+        if quantity in found["curves"]:
+            show.chart(found["curves"][quantity], key=f"curve-{quantity}")
 
 st.subheader("Every depth", anchor=False)
 show.table(found["every depth"])

@@ -43,7 +43,7 @@ def curve(name: str, rows: list[KSummary], runs: pd.DataFrame) -> show.Chart | s
     known = points.dropna(subset=["value"])
     if known.empty:
         return f"{axis.label} is not known: {rows[0].figures()[name].reason}."
-    single = runs[["k", "block", "order_index", "run_id"]].assign(value=runs[name]).dropna(subset=["value"])
+    single = runs[["k", "block", "order_index", "run_id", "cell_id"]].assign(value=runs[name]).dropna(subset=["value"])
     single["hover"] = [show.run_hover(run, axis.words(run["value"])) for _, run in single.iterrows()]
     repeated = len(single) > single["k"].nunique()
     told = "; ".join(f"K={int(p['k'])}: {axis.words(p['value'], p['low'], p['high'])}" for _, p in known.iterrows())
@@ -52,7 +52,7 @@ def curve(name: str, rows: list[KSummary], runs: pd.DataFrame) -> show.Chart | s
         axis,
         name="mean over runs" if repeated else view.name,
         runs=single if repeated else None,
-        about=cell_id or "",
+        about=cell_id,
         height=360,
     )
     return show.Chart(figure, f"{axis.label} against draft depth K. {told}")
@@ -78,7 +78,7 @@ def every_depth(rows: list[KSummary]) -> show.Table:
         {
             "K": row.k,
             **{axis.title: terms.figure(row.figures()[name], axis) for name, axis in axes.items()},
-            "Runs": "" if row.power_w.n is None else str(row.power_w.n),
+            "Runs": link.runs_behind(row.power_w.n or 0, view.name, row.k, cell_id),
             "Why no interval": row.tokens_per_joule.reason or row.power_w.reason or "",
         }
         for row in rows

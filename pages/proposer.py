@@ -46,13 +46,13 @@ def parts() -> show.Chart:
             "k": row.k,
             "part": PART_NAMES[part],
             "value": row.part(part).value,
-            "hover": f"<b>K={row.k}</b> {PART_NAMES[part]}<br>{words}<br>n={row.part(part).n}",
+            "hover": f"<b>K={row.k}</b> {PART_NAMES[part]}<br>{words}<br>n={row.part(part).n}<br>{cell_id}",
         }
         for part in PARTS
         for row in report.times
         for words in [TIME.words(row.part(part).value, row.part(part).low, row.part(part).high)]
     ]
-    cycle = pd.DataFrame([terms.estimate_row(row.cycle_ms, k=row.k) for row in report.times])
+    cycle = pd.DataFrame([terms.estimate_row(row.cycle_ms, k=row.k, about=cell_id) for row in report.times])
     deepest = report.times[-1]
     told = ", ".join(f"{PART_NAMES[part].lower()} {TIME.words(deepest.part(part).value)}" for part in PARTS)
     return show.Chart(
@@ -66,7 +66,7 @@ def books() -> show.Table:
     rows = [
         {
             "K": row.k,
-            "Runs": row.n_runs,
+            "Runs": link.runs_behind(row.n_runs, view.name, row.k, cell_id),
             **{f"{PART_NAMES[part]} (ms)": terms.figure(row.part(part), TIME) for part in PARTS},
             "Cycle (ms)": terms.figure(row.cycle_ms, TIME),
             "Residual (%)": terms.figure(row.residual_pct, PERCENT),
@@ -100,14 +100,18 @@ def against_fit(lines: TimingLines) -> show.Table:
 
 def by_position(report: TimingReport, stage: str) -> show.Chart:
     """What each draft position takes."""
-    rows = [
-        {"k": row.k, "position": row.position, "stage": row.stage, **terms.estimate_row(row.time_ms)}
-        for row in report.positions
-        if row.stage == stage
-    ]
+    rows = pd.DataFrame(
+        [
+            {"k": row.k, "position": row.position, **terms.estimate_row(row.time_ms, about=cell_id)}
+            for row in report.positions
+            if row.stage == stage
+        ]
+    )
+    deepest = rows[rows["k"] == rows["k"].max()].sort_values("position")
+    told = "; ".join(f"{p['position']:g}: {POSITION.words(p['value'])}" for _, p in deepest.iterrows())
     return show.Chart(
-        drawn.position_costs(pd.DataFrame(rows), POSITION),
-        f"Time of {stage.replace('_', ' ')} by draft position, a line a depth. The table below has the figures.",
+        drawn.position_costs(rows, POSITION),
+        f"Time of {stage.replace('_', ' ')} by draft position. At K={int(deepest['k'].iloc[0])}: {told}",
     )
 
 
@@ -120,7 +124,7 @@ def spread_of(part: str) -> show.Chart | None:
     boxes = spread.assign(**{name: 1e3 * spread[f"{name}_s"] for name in ("p05", "p25", "p50", "p75", "p95")})
     medians = "; ".join(f"K={int(row['k'])}: {TIME.words(row['p50'])}" for _, row in boxes.iterrows())
     return show.Chart(
-        drawn.step_spread(boxes, TIME),
+        drawn.step_spread(boxes, TIME, about=cell_id),
         f"{PART_NAMES[part]}: spread of single steps by depth, 5% to 95%. Medians: {medians}",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pandas as pd
@@ -93,7 +94,7 @@ st.header("One run", anchor=False)
 names = order.names(view)
 bad = shown[shown["status"] != "done"]
 first = str((bad if len(bad) else shown)["run_id"].iloc[0])
-run_id = link.one("run", "Run", list(shown["run_id"]), first, words=names.__getitem__)
+run_id = link.one("run", "Run", list(shown["run_id"]), first, words=names.__getitem__, known=list(names))
 run = runs[runs["run_id"] == run_id].iloc[0]
 
 
@@ -143,7 +144,7 @@ if isinstance(run["command"], str):
     st.markdown("Command, ready to paste")
     variables = json.loads(run["env"]) if isinstance(run["env"], str) and run["env"] else {}
     st.code(
-        "".join(f"{name}={value} \\\n" for name, value in variables.items()) + run["command"],
+        "".join(f"{name}={shlex.quote(str(value))} \\\n" for name, value in variables.items()) + run["command"],
         language="bash",
         wrap_lines=True,
     )

@@ -59,7 +59,7 @@ if more.open:
             "k_summary" if "k_summary" in tables.index else str(tables.index[0]),
             words=lambda t: f"{t} ({tables.loc[t, 'kind']}, {terms.plural(int(tables.loc[t, 'rows']), 'row')})",
         )
-        st.markdown(terms.outside(tables.loc[name, "comment"] or ""))
+        st.markdown(terms.outside(terms.known(tables.loc[name, "comment"])))
         st.dataframe(snapshot.table_head(name, 1)[1], hide_index=True, alt=f"Columns of {name}")
 
 try:
@@ -68,7 +68,7 @@ except Refused as refused:
     st.error(f"No rows: {terms.outside(refused)}")
     st.stop()
 
-rows = found.table.to_pandas()
+rows = asked.rows_of(found)
 cut = {
     "rows": f"Truncated: only the first {len(rows)} rows are shown.",
     "bytes": f"Truncated: only the first {terms.plural(len(rows), 'row')} are shown, as more would be too large.",

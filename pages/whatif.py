@@ -28,6 +28,7 @@ DRAFTER = {
 FIT, DIRECT, GIVEN = "fit", "direct", "given"
 FREED = {FIT: "t_draft of the cycle fit", DIRECT: "direct times of each depth", GIVEN: "a figure of your own"}
 OWN = "own"
+ALIKE = ("concurrency", "context_tokens", "workload")  # what makes two cells alike, what matters most first
 RATE = terms.QUANTITIES["decode_tok_s"]
 HOP = Axis("Hop", "ms", 2)
 POSITION = Axis("Extra cost of a verify position", "ms", 2)
@@ -82,7 +83,7 @@ with left:
     hop_ms = numbers.number("hop", "Hop once a step (ms)", 0.0, low=0.0, high=10_000.0, step=0.5)
 with right:
     position_ms = numbers.number(
-        "position", "Extra cost of a verify position (ms)", 0.0, low=-1000.0, high=10_000.0, step=0.5
+        "verify", "Extra cost of a verify position (ms)", 0.0, low=-1000.0, high=10_000.0, step=0.5
     )
     scale = numbers.number("scale", "Cost of a position, times", 1.0, low=0.0, high=20.0, step=0.1)
     donors = [OWN, *(name for name in sources if name != view.name)]
@@ -103,17 +104,32 @@ change = Change(
 )
 
 
+def cell_of_donor() -> tuple[str, str] | None:
+    """The other sweep's cell that is most like this one, and its name; None where it has no tokens per step."""
+    there = {row.cell_id for row in snapshot.summary(donor) if row.tokens_per_step.value is not None}
+    cells = snapshot.of_sweep("cells", donor)
+    cells = cells[cells["cell_id"].isin(there)]
+    if cells.empty:
+        return None
+    every = pd.concat([snapshot.of_sweep("cells", view.name), cells])
+    every = every.set_index("cell_id")[list(ALIKE)].astype(str)  # as text, in which missing is like missing
+    alike = [tuple(every.loc[cell] == every.loc[cell_id]) for cell in cells["cell_id"]]
+    found = str(cells["cell_id"].iloc[max(range(len(alike)), key=alike.__getitem__)])
+    return found, terms.cell_names(cells)[found]
+
+
 def tokens_of_donor() -> dict[int, Estimate] | None:
-    """Tokens per step of the other sweep's first cell; None: this sweep's own."""
-    figures = [] if donor == OWN else snapshot.summary(donor)
-    return {row.k: row.tokens_per_step for row in figures if row.cell_id == figures[0].cell_id} if figures else None
+    """Tokens per step by depth of the other sweep's cell; None: this sweep's own."""
+    if not borrowed:
+        return None
+    return {row.k: row.tokens_per_step for row in snapshot.summary(donor) if row.cell_id == borrowed[0]}
 
 
 def compared(found: WhatIf) -> tuple[show.Chart, show.Table]:
     """Throughput by K, now and then."""
     points = pd.DataFrame(
         [
-            terms.estimate_row(getattr(depth, name), k=depth.k, series=series)
+            terms.estimate_row(getattr(depth, name), k=depth.k, series=series, about=cell_id)
             for series, name in (("now", "now_tok_s"), ("what if", "then_tok_s"))
             for depth in found.depths
         ]
@@ -128,7 +144,7 @@ def compared(found: WhatIf) -> tuple[show.Chart, show.Table]:
             "What if (tok/s)": terms.figure(depth.then_tok_s, RATE),
             "Change (%)": terms.percent(depth.change_percent, signed=True),
             "Cycle then (ms)": terms.figure(depth.cycle_then_ms, terms.QUANTITIES["cycle_ms"]),
-            "n": "" if depth.then_tok_s.n is None else str(depth.then_tok_s.n),
+            "n": link.runs_behind(depth.then_tok_s.n or 0, view.name, depth.k, cell_id),
             "Why no interval": depth.then_tok_s.reason or "",
         }
         for depth in found.depths
@@ -160,9 +176,16 @@ def along_cost(found: WhatIf, turned: Turns, tokens: dict[int, Estimate] | None)
         reference_name=f"fastest now, K={best}",
         marked=even,
         marked_name="break-even hop",
+        about=cell_id,
     )
-    said = "the hop" if change.free_draft else "the cost of a verify position"
-    return show.Chart(figure, f"Decode throughput of every depth as {said} grows (point figures)")
+    fastest = lines.loc[lines.groupby("cost")["value"].idxmax()]
+    turns_at = fastest[fastest["k"] != fastest["k"].shift()]
+    axis = HOP if change.free_draft else POSITION
+    told = "; ".join(f"K={int(t['k'])} from {axis.words(t['cost'])}" for _, t in turns_at.iterrows())
+    crossed = "" if even is None else f" The hop breaks even at {HOP.words(even)}."
+    return show.Chart(
+        figure, f"Decode throughput of every depth as {axis.label.lower()} grows. Fastest: {told}.{crossed}"
+    )
 
 
 def predicted() -> dict[str, Any]:
@@ -186,6 +209,12 @@ def predicted() -> dict[str, Any]:
     }
 
 
+borrowed = None if donor == OWN else once(snapshot, "donor", view.name, cell_id, donor, build=cell_of_donor)
+if donor != OWN and borrowed is None:
+    st.info(f"{terms.outside(donor)} has no tokens per step: none of its runs gave a figure. Choose another sweep.")
+    st.stop()
+if borrowed:
+    st.caption(terms.outside(f"Tokens per step of {donor}: its cell with {borrowed[1]}."))
 with st.spinner("Predicting"):
     found = once(snapshot, "whatif", view.name, cell_id, change, freed, given_ms, donor, build=predicted)
 if "reason" in found:

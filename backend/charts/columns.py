@@ -19,7 +19,7 @@ def two_columns(rows: pd.DataFrame, x: str, y: str, look: str = "points", *, hei
     The axes are named as the columns are, whose names carry the units.
     """
     figure = go.Figure()
-    across = rows[x] if pd.api.types.is_numeric_dtype(rows[x]) else rows[x].astype(str)
+    across = rows[x] if pd.api.types.is_numeric_dtype(rows[x]) else rows[x].map(str, na_action="ignore")
     hover = f"{x}: %{{x}}<br>{y}: %{{y}}<extra></extra>"
     if look == "bars":
         figure.add_bar(x=across, y=rows[y], marker={"color": COLOURS[0]}, hovertemplate=hover)

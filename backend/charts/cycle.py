@@ -16,12 +16,13 @@ def cycle_fit(
     *,
     t_draft: float | None,
     window: str,
+    about: str = "",
     height: int = 460,
 ) -> go.Figure:
     """Cycle time of every run (k, value, hover) and the fitted `line` (k, value, low, high) over one window.
 
     The line is drawn from K=0 on: its height above the K=0 runs is t_draft, shown as a bracket at K=0. The band
-    is left out where the fit has no residual degrees of freedom.
+    is left out where the fit has no residual degrees of freedom. `about`: the hover's last line (sweep, cell).
     """
     figure = go.Figure()
     band = line.dropna(subset=["low", "high"])
@@ -42,7 +43,7 @@ def cycle_fit(
         mode="lines",
         name=f"fit over {window}",
         line={"color": COLOURS[1], "width": 2.5},
-        hovertemplate="K=%{x}: %{y:.2f} ms<extra>line</extra>",
+        hovertemplate="K=%{x}: %{y:.2f} ms, on the line" + (f"<br>{about}" if about else "") + "<extra></extra>",
     )
     start = line[line["k"] <= 1]
     figure.add_scatter(
@@ -110,7 +111,7 @@ def residuals(runs: pd.DataFrame, axis: Axis, *, height: int = 240) -> go.Figure
 def drift(windows: pd.DataFrame, quantities: dict[str, Axis], *, height: int = 560) -> go.Figure:
     """How each fitted quantity and its interval move as the window grows: a panel a quantity.
 
-    `windows` has a row per window and quantity: quantity, window, value, low, high, n, reason. A window without
+    `windows` has a row per window and quantity: quantity, window, value, low, high, n, reason, about. A window without
     an interval is an open marker with the words "no interval", never a bar of length zero.
     """
     figure = make_subplots(rows=len(quantities), cols=1, shared_xaxes=True, vertical_spacing=0.09)
@@ -121,6 +122,7 @@ def drift(windows: pd.DataFrame, quantities: dict[str, Axis], *, height: int = 5
         hover = [
             f"<b>{row['window']}</b><br>{axis.words(row['value'], row['low'], row['high'])}<br>n={row['n']}"
             + (f"<br>no interval: {row['reason']}" if pd.isna(row["low"]) else "")
+            + (f"<br>{row['about']}" if "about" in row else "")
             for _, row in rows.iterrows()
         ]
         figure.add_scatter(

@@ -87,13 +87,15 @@ def depth_axis(figure: go.Figure, depths: Sequence[int], note: str = "") -> None
 
 
 def point_hover(row: pd.Series, axis: Axis, name: str, about: str = "") -> str:
-    """K and series, figure with interval and unit, n, why there is no interval, and what it is `about`."""
+    """K and series, figure with interval and unit, n, why there is no interval, and what it is `about`: the argument,
+    else the row's."""
     n = row.get("n")
     lines = [f"<b>K={int(row['k'])}</b> {name}".rstrip(), axis.words(row["value"], row.get("low"), row.get("high"))]
     lines.append(f"n={int(n)}" if n is not None and not pd.isna(n) else "n not known")
     reason = row.get("reason")
     if (row.get("low") is None or pd.isna(row.get("low"))) and isinstance(reason, str) and reason:
         lines.append(f"no interval: {reason}")
+    about = about or str(row.get("about") or "")
     return "<br>".join([*lines, *filter(None, [about])])
 
 

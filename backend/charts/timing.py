@@ -53,8 +53,11 @@ def stacked_parts(parts: pd.DataFrame, axis: Axis, *, cycle: pd.DataFrame, heigh
     return finish(figure, height, legend=True)
 
 
-def step_spread(quantiles: pd.DataFrame, axis: Axis, *, height: int = 360) -> go.Figure:
-    """Boxes of single steps by depth: k, p05, p25, p50, p75, p95, steps. Whiskers end at 5% and 95%, so no outliers."""
+def step_spread(quantiles: pd.DataFrame, axis: Axis, *, about: str = "", height: int = 360) -> go.Figure:
+    """Boxes of single steps by depth: k, p05, p25, p50, p75, p95, steps. Whiskers end at 5% and 95%, so no outliers.
+
+    `about`: the end of the hover (sweep, cell).
+    """
     figure = go.Figure()
     for _, row in quantiles.iterrows():
         figure.add_box(
@@ -64,11 +67,12 @@ def step_spread(quantiles: pd.DataFrame, axis: Axis, *, height: int = 360) -> go
             q3=[row["p75"]],
             lowerfence=[row["p05"]],
             upperfence=[row["p95"]],
-            name=f"K={int(row['k'])}",
+            name=", ".join(filter(None, (f"K={int(row['k'])}", f"n={int(row['steps'])} steps", about))),
             marker_color=COLOURS[0],
             fillcolor="rgba(43, 123, 186, 0.25)",
             width=0.5,
-            hoverinfo="y",
+            hoverinfo="y+name",
+            hoverlabel={"namelength": -1},
             showlegend=False,
         )
     depth_axis(figure, [int(k) for k in quantiles["k"]])

@@ -17,10 +17,15 @@ def against_cost(
     reference_name: str = "",
     marked: float | None = None,
     marked_name: str = "",
+    about: str = "",
     height: int = 360,
 ) -> go.Figure:
-    """`lines` (k, cost, value) as one line a depth over the cost; a dashed level `reference` and upright `marked`."""
+    """`lines` (k, cost, value) as one line a depth over the cost; a dashed level `reference` and upright `marked`.
+
+    `about`: the hover's last line (sweep, cell).
+    """
     figure = go.Figure()
+    last = f"<br>{about}" if about else ""
     for index, (k, rows) in enumerate(lines.groupby("k", sort=True)):
         dash = DASHES[(index + index // len(COLOURS)) % len(DASHES)]  # the second round of colours has other dashes
         figure.add_scatter(
@@ -30,7 +35,7 @@ def against_cost(
             name=f"K={int(str(k))}",
             line={"color": COLOURS[index % len(COLOURS)], "width": 2, "dash": dash},
             hovertemplate=(
-                f"K={int(str(k))}: %{{y:.{axis.digits}f}} {axis.unit} at %{{x:.2f}} {cost.unit}<extra></extra>"
+                f"K={int(str(k))}: %{{y:.{axis.digits}f}} {axis.unit} at %{{x:.2f}} {cost.unit}{last}<extra></extra>"
             ),
         )
     if reference is not None:
@@ -52,9 +57,15 @@ def against_cost(
     return finish(figure, height, legend=True)
 
 
-def tightening(widths: pd.DataFrame, axis: Axis, *, target: float | None = None, height: int = 300) -> go.Figure:
-    """Half-width of every depth's interval over the blocks so far: `widths` (k, blocks, half_width)."""
+def tightening(
+    widths: pd.DataFrame, axis: Axis, *, target: float | None = None, about: str = "", height: int = 300
+) -> go.Figure:
+    """Half-width of every depth's interval over the blocks so far: `widths` (k, blocks, half_width).
+
+    `about`: the hover's last line (sweep, cell).
+    """
     figure = go.Figure()
+    last = f"<br>{about}" if about else ""
     for index, (k, rows) in enumerate(widths.groupby("k", sort=True)):
         dash = DASHES[(index + index // len(COLOURS)) % len(DASHES)]
         figure.add_scatter(
@@ -63,7 +74,7 @@ def tightening(widths: pd.DataFrame, axis: Axis, *, target: float | None = None,
             mode="lines+markers",
             name=f"K={int(str(k))}",
             line={"color": COLOURS[index % len(COLOURS)], "width": 2, "dash": dash},
-            hovertemplate=f"K={int(str(k))}, %{{x}} blocks: +/- %{{y:.{axis.digits}f}}{axis.unit}<extra></extra>",
+            hovertemplate=f"K={int(str(k))}, %{{x}} blocks: +/- %{{y:.{axis.digits}f}}{axis.unit}{last}<extra></extra>",
         )
     if target is not None:
         figure.add_hline(

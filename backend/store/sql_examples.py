@@ -17,9 +17,9 @@ def examples(sweep: str) -> dict[str, str]:
     """Title -> SQL, about one sweep."""
     mine = literal(sweep)
     return {
-        "Throughput by depth": f"""SELECT k, decode_tok_s, tokens_per_step, cycle_ms, n_runs
-FROM k_summary
-WHERE sweep = {mine}
+        "Throughput by depth": f"""SELECT k, value AS decode_tok_s, low, high, n AS runs, cell_id, reason
+FROM estimate
+WHERE sweep = {mine} AND quantity = 'decode_tok_s'
 ORDER BY cell_id, k""",
         "Every run in order": f"""SELECT order_index, k, block, status, valid, decode_tok_s, run_id
 FROM run_cell
@@ -56,5 +56,7 @@ ORDER BY table_name, column_index""",
 
 def by_depth(sweep: str) -> str:
     """The shortest useful query, for other clients; of one sweep, or of all for ""."""
-    only = f"WHERE sweep = {literal(sweep)} " if sweep else ""
-    return f"SELECT sweep, k, n_runs, decode_tok_s, cycle_ms FROM k_summary {only}ORDER BY sweep, k"
+    only = "WHERE quantity = 'decode_tok_s' " + (f"AND sweep = {literal(sweep)} " if sweep else "")
+    return (
+        f"SELECT sweep, cell_id, k, value AS decode_tok_s, low, high, n FROM estimate {only}ORDER BY sweep, cell_id, k"
+    )

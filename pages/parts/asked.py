@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+import pyarrow as pa
 import streamlit as st
 
 from backend.store import sql_guard
@@ -17,6 +19,24 @@ FILE_ROWS, FILE_BYTES, FILE_DEADLINE_S = 100_000, 60_000_000, 20.0
 def answer(snapshot: Snapshot, sql: str) -> Answer:
     """What the page shows of a query. Raises Refused."""
     return _answer(snapshot.key, sql)
+
+
+def rows_of(found: Answer) -> pd.DataFrame:
+    """The rows to show; a column that pandas has no type for (a union, a date beyond its calendar) as text."""
+    return pd.DataFrame({name: _column(found.table[name]) for name in found.table.column_names})
+
+
+def _column(values: pa.ChunkedArray) -> pd.Series:
+    try:
+        if pa.types.is_temporal(values.type):
+            values.to_pylist()  # pandas takes moments that Python cannot write
+        return values.to_pandas()
+    except (pa.ArrowException, ValueError, OverflowError):
+        pass
+    try:
+        return values.cast(pa.string()).to_pandas()
+    except pa.ArrowException:
+        return pd.Series([str(value) for value in values], dtype=object)
 
 
 def file_of(snapshot: Snapshot, sql: str, fmt: str) -> bytes:

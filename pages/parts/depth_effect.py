@@ -102,9 +102,9 @@ def _told(view: View, cell_id: str, base: int, at: int) -> _Told:
     forced = view.snapshot.depth_effects(view.name, cell_id, base, "forced")
     words = effect_words(effects, at)
     marks = pd.DataFrame(
-        _marks(ON_SHARED, "difference", effects, at)
-        + _marks(ON_FORCED, "difference", forced, at)
-        + _marks(RAW, "raw", effects, at)
+        _marks(ON_SHARED, "difference", effects, at, cell_id)
+        + _marks(ON_FORCED, "difference", forced, at, cell_id)
+        + _marks(RAW, "raw", effects, at, cell_id)
     ).dropna(subset=["value"])
     alt = f"Survival at position {at} less that of K={base}, on shared starts and over all steps. {' '.join(words[:1])}"
     chart = drawn.depth_effects(marks, EFFECT, [ON_SHARED, ON_FORCED, RAW]) if len(marks) else None
@@ -117,10 +117,10 @@ def _told(view: View, cell_id: str, base: int, at: int) -> _Told:
     )
 
 
-def _marks(name: str, which: str, found: list[DepthEffect], at: int) -> list[dict[str, object]]:
+def _marks(name: str, which: str, found: list[DepthEffect], at: int, cell_id: str) -> list[dict[str, object]]:
     """One difference of every depth that drafts the position."""
     return [
-        terms.estimate_row(getattr(effect.positions[at], which), k=effect.k, series=name)
+        terms.estimate_row(getattr(effect.positions[at], which), k=effect.k, series=name, about=cell_id)
         for effect in found
         if at < len(effect.positions)
     ]

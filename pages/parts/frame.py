@@ -14,7 +14,7 @@ from streamlit.runtime.pages_manager import PagesManager
 from backend.errors import StoreError
 from backend.store import paths
 from pages.parts import host, link, reader, show, terms
-from pages.parts.menu import MENU
+from pages.parts.menu import MENU, Page
 from pages.parts.once import once
 from pages.parts.reader import Snapshot
 
@@ -53,7 +53,7 @@ def open_page(title: str, *, needs: Literal["sweep", "snapshot", "nothing"] = "s
     st.title(title, anchor=False)
     st.html(show.LOOK)
     snapshot, trouble = _snapshot()
-    sweep = _sidebar(snapshot)
+    sweep = _sidebar(snapshot, next(page for page in MENU if page.title == title))
     if snapshot is None and needs != "nothing":
         st.warning(f"The results cannot be shown: {terms.outside(trouble)}")
         st.markdown(FIRST_STEPS)
@@ -62,6 +62,9 @@ def open_page(title: str, *, needs: Literal["sweep", "snapshot", "nothing"] = "s
         st.info("There is no sweep in these results yet.")
         st.markdown(FIRST_STEPS)
         st.stop()
+    asked = st.query_params.get("sweep")
+    if sweep is not None and asked not in (None, sweep["sweep"]):
+        st.warning(terms.outside(f"The link's sweep {asked} is not in these results. Shown is {sweep['sweep']}."))
     return View(snapshot, sweep)
 
 
@@ -82,7 +85,7 @@ def _by_name(sweeps: pd.DataFrame) -> tuple[dict[str, pd.Series], str]:
     return {str(row["sweep"]): row for _, row in sweeps.iterrows()}, first
 
 
-def _sidebar(snapshot: Snapshot | None) -> pd.Series | None:
+def _sidebar(snapshot: Snapshot | None, here: Page) -> pd.Series | None:
     """Navigation, whose links carry the sweep; the choice of a sweep; which snapshot this is. Returns the sweep."""
     chosen = None
     with st.sidebar:
@@ -98,7 +101,7 @@ def _sidebar(snapshot: Snapshot | None) -> pd.Series | None:
             links.page_link(
                 page.path,
                 label=page.title,
-                query_params=link.of_page(page, None if chosen is None else chosen["sweep"]),
+                query_params=link.of_page(page, None if chosen is None else str(chosen["sweep"]), here),
             )
         if snapshot is not None:
             _snapshot_words(snapshot)
@@ -128,9 +131,12 @@ def source_badge(sweep: pd.Series) -> None:
     source = str(sweep["source"])
     colour, meaning = terms.SOURCES[source]
     st.badge(terms.outside(source), color=colour, help=meaning)
-    drafter = " with ".join(str(sweep[c]) for c in ("speculator_method", "speculator_model") if sweep[c])
-    models = f"Target {sweep['target_model']}" + (f", speculator {drafter}" if drafter else "")
-    lines = [f"Sweep {sweep['sweep']}", sweep["description"], models, meaning if source != "measured" else ""]
+    target, method, model, description = (
+        terms.known(sweep[name]) for name in ("target_model", "speculator_method", "speculator_model", "description")
+    )
+    drafter = " with ".join(filter(None, (method, model)))
+    models = f"Target {target or 'not known'}" + (f", speculator {drafter}" if drafter else "")
+    lines = [f"Sweep {sweep['sweep']}", description, models, meaning if source != "measured" else ""]
     st.caption(terms.outside("  \n".join(line for line in lines if line)))
 
 
@@ -142,28 +148,29 @@ def choose_cell(view: View) -> str | None:
     if len(names) == 1:
         cell_id, name = next(iter(names.items()))
         st.caption(f"Cell: {terms.outside(name)}")
+        link.tell_unknown("cell", "Cell", list(names), name)
         return cell_id
     return link.one("cell", "Cell", list(names), next(iter(names)), words=names.__getitem__)
 
 
 def _measured_cells(view: View) -> dict[str, str]:
-    """The cells that have figures, concurrency 1 and short context first, and their names."""
+    """The cells that have figures, concurrency 1 and short context first, and their names. Anchors are in no figure."""
     rows = view.snapshot.of_sweep("run_cells", view.name)
     cells = view.snapshot.of_sweep("cells", view.name)
-    cells = cells[cells["cell_id"].isin(set(rows["cell_id"]))].sort_values(
+    cells = cells[cells["cell_id"].isin(set(rows.loc[rows["role"] == "arm", "cell_id"]))].sort_values(
         ["concurrency", "context_tokens", "workload"], na_position="first"
     )
-    return {} if cells.empty else terms.cell_names(cells)
+    return terms.cell_names(cells)
 
 
 def every_cell(view: View) -> dict[str, str]:
     """All cells of the sweep and their names."""
-    return once(view.snapshot, "every cell", view.name, build=lambda: _cell_names(view))
-
-
-def _cell_names(view: View) -> dict[str, str]:
-    cells = view.snapshot.of_sweep("cells", view.name)
-    return {} if cells.empty else terms.cell_names(cells)
+    return once(
+        view.snapshot,
+        "every cell",
+        view.name,
+        build=lambda: terms.cell_names(view.snapshot.of_sweep("cells", view.name)),
+    )
 
 
 def no_figures(view: View) -> None:
@@ -178,6 +185,10 @@ def no_figures(view: View) -> None:
             )
         st.page_link("pages/runs.py", label="Reasons and log lines of every run", query_params={"sweep": view.name})
     else:
-        st.info("No run of this sweep is finished yet.")
+        st.info(
+            "Only K=0 anchors of this sweep are finished yet: they show drift and are in no figure."
+            if view.sweep["runs_done"]
+            else "No run of this sweep is finished yet."
+        )
         st.page_link("pages/live.py", label="Follow it while it runs", query_params={"sweep": view.name})
     st.stop()

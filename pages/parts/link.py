@@ -2,7 +2,8 @@
 
 Streamlit's own `bind="query-params"` (1.67) drops defaults from the link, so a link would mean "whatever the default
 is by then", and loses the value between pages. Here one change is one entry in the browser's history, and the
-sidebar's links carry what each page last showed (`of_page`). What a link does not say, or says wrongly, is the default.
+sidebar's links carry what each page last showed (`of_page`). What a link does not say, or says wrongly, is the
+default; a name of stored data that is not there (a sweep, a cell, a run) is told, as another is shown in its place.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
+from pages.parts import terms
 from pages.parts.menu import Page
 
 if TYPE_CHECKING:
@@ -22,13 +24,20 @@ ALL, NONE = "all", "none"
 OPEN, CLOSED = "open", "closed"
 IMAGE = "image"  # what a chart's own button saves: a PNG, or with image=svg in the link an SVG
 OF_ONE_SWEEP = ("cell", "cells", "run", "depth", "ended")  # names of parts of a sweep: they mean nothing in another
+STORED = (*OF_ONE_SWEEP, "with", "tokens")  # names of what is stored
 
 
-def of_page(page: Page, sweep: str | None) -> dict[str, str]:
-    """The link to a page: the sweep, and what the page showed last."""
-    kept = {
-        key: st.session_state[f"kept:{key}"] for key in (*page.keys, *page.more) if f"kept:{key}" in st.session_state
-    }
+def of_page(page: Page, sweep: str | None, here: Page) -> dict[str, str]:
+    """The link to a page: the sweep, and what the page showed last. What the page `here` shows is in its own link:
+    the menu is drawn before the page has remembered it."""
+    kept = {}
+    for key in (*page.keys, *page.more):
+        own = key in (*here.keys, *here.more)
+        if own and key in OF_ONE_SWEEP and st.query_params.get("sweep") not in (None, sweep):
+            continue  # of a sweep that is not here
+        value = st.query_params.get(key) if own else st.session_state.get(f"kept:{key}")
+        if value is not None:
+            kept[key] = value
     if st.query_params.get(IMAGE) == "svg":
         kept[IMAGE] = "svg"
     return kept if sweep is None else {"sweep": sweep, **kept}
@@ -40,11 +49,17 @@ def to_runs(words: str, sweep: str, **filters: object) -> str:
     return f"[{words}](runs?{said})"
 
 
+def runs_behind(count: int, sweep: str, k: int, cell: str, words: str = "") -> str:
+    """A count of the runs that a figure is made of, or other `words`, as a link to them."""
+    ended = {"ended": "done"} if count else {}  # where none is, why is the question
+    return to_runs(words or str(count), sweep, depth=k, cell=cell, **ended)
+
+
 def sweep(names: Sequence[str], default: str) -> str:
     """The choice of a sweep, on every page. It is always in the link, so that a link keeps its meaning."""
     said = st.query_params.get("sweep")
     chosen = said if said in names else default
-    if said != chosen:
+    if said is None:
         st.query_params["sweep"] = chosen
     st.session_state["sweep"] = chosen
     st.selectbox("Sweep", names, key="sweep", on_change=_to_another_sweep)
@@ -75,13 +90,33 @@ def _to_another_sweep() -> None:
     st.query_params.from_dict({**rest, "sweep": st.session_state["sweep"]})
 
 
-def one(key: str, label: str, options: Sequence[str], default: str, *, words: Callable[[str], str] = str) -> str:
-    """A choice of one."""
+def tell_unknown(key: str, label: str, known: Sequence[str], shown: str) -> None:
+    """Say so where the link names something stored that is not there, and what is shown in its place."""
+    said = st.query_params.get(key)
+    of_another = key in OF_ONE_SWEEP and st.query_params.get("sweep") != st.session_state.get("sweep")
+    if key not in STORED or said in (None, ALL, NONE) or of_another:
+        return
+    gone = [part for part in (said.split(",") if key in ("cells", "with") else [said]) if part not in known]
+    if gone:
+        st.warning(terms.outside(f"{label}: the link says {', '.join(gone)}, which is not here. Shown: {shown}."))
+
+
+def one(
+    key: str,
+    label: str,
+    options: Sequence[str],
+    default: str,
+    *,
+    words: Callable[[str], str] = str,
+    known: Sequence[str] = (),
+) -> str:
+    """A choice of one. `known`: what a link may name too, though it is not to choose now."""
     said = st.query_params.get(key)
     chosen = said if said in options else default
     keep(key, said if said in options else None)
     st.session_state[key] = chosen
     st.selectbox(label, options, key=key, format_func=words, on_change=_one_to_link, args=(key,))
+    tell_unknown(key, label, [*options, *known], words(chosen))
     return chosen
 
 
@@ -101,6 +136,7 @@ def some(
         chosen = list(default)
     st.session_state[key] = chosen
     st.multiselect(label, options, key=key, format_func=words, on_change=_some_to_link, args=(key, tuple(options)))
+    tell_unknown(key, label, options, ", ".join(map(words, chosen)) or "none")
     return chosen
 
 

@@ -45,7 +45,7 @@ MENU = (
     Page(
         "whatif",
         "What if",
-        ("cell", "drafter", "freed", "t_draft", "hop", "position", "scale", "tokens"),
+        ("cell", "drafter", "freed", "t_draft", "hop", "verify", "scale", "tokens"),
         more=("heldout",),
     ),
     Page("runs", "Runs", ("run", "depth", "ended", "cell"), more=("environment", "log")),

@@ -76,7 +76,8 @@ def table(shown: Table) -> None:
 
 
 def run_hover(run: pd.Series, text: str) -> str:
-    """The hover of a single run: figure, K, where in the order, and its name."""
+    """The hover of a single run: figure, K, where in the order, its name, and the cell where the row tells it."""
     block = "" if pd.isna(run["block"]) else f", block {run['block']:g}"
     order = "" if pd.isna(run["order_index"]) else f", run {run['order_index']:g} in order"
-    return f"<b>K={int(run['k'])}</b>{block}{order}<br>{text}<br>{run['run_id']}"
+    lines = [f"<b>K={int(run['k'])}</b>{block}{order}", text, str(run["run_id"]), terms.known(run.get("cell_id"))]
+    return "<br>".join(filter(None, lines))

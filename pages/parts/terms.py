@@ -37,6 +37,9 @@ MEANING: dict[str, str] = {
     "power_w": "Mean power while measuring, summed over all nodes.",
     "tokens_per_joule": "Decode throughput over power.",
 }
+IN_PARALLEL = (
+    "Above concurrency 1: tokens generated while all clients were busy, over that time, by the server's counters."
+)
 WORDS: dict[str, str] = {
     "K, draft depth": "tokens that the drafter proposes a step; 0 is no speculation",
     "cycle": "one decode step: draft, verify, sample, and what lies between",
@@ -59,6 +62,16 @@ SOURCES: dict[str, tuple[str, str]] = {  # source -> (badge colour, what it mean
     "simulated": ("orange", "Simulated from a known truth. Not a measurement."),
     "imported": ("blue", "Taken over from another tool's result files."),
 }
+
+
+def explained(concurrency: int | None) -> str:
+    """What explains throughput by depth in a cell."""
+    if concurrency is not None and concurrency > 1:
+        return (
+            f"{IN_PARALLEL} A step then serves several requests, so there is no cycle of one: tokens per step is half "
+            "of the explanation."
+        )
+    return "Throughput is tokens per step over cycle time: depth raises both."
 
 
 def figure(estimate: Estimate, axis: Axis) -> str:
@@ -136,6 +149,11 @@ def sentences(*parts: str) -> str:
     return " ".join(part[0].upper() + part[1:] + ("" if part[-1] in ".!?" else ".") for part in whole)
 
 
+def known(value: object) -> str:
+    """A stored text; "" where there is none, which pandas calls None, nan or NA."""
+    return value if isinstance(value, str) else ""
+
+
 def plural(count: int, noun: str) -> str:
     """ "1 run", "3 runs"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
@@ -143,6 +161,8 @@ def plural(count: int, noun: str) -> str:
 
 def cell_names(cells: pd.DataFrame, *, whole: bool = True) -> dict[str, str]:
     """Measuring conditions in words: "concurrency 1, prompts as written, mixed"; not `whole`: only what differs."""
+    if cells.empty:
+        return {}
     parts = pd.DataFrame(
         {
             "concurrency": [f"concurrency {int(c)}" for c in cells["concurrency"]],

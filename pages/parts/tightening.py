@@ -61,8 +61,11 @@ def _drawn(rows: pd.DataFrame, sweep: str, spec_toml: str) -> tuple[show.Chart, 
     told = "; ".join(
         f"K={int(str(k))}: {WIDTH.words(row['half_width'])} after {row['blocks']:g}" for k, row in last.iterrows()
     )
+    about = str(rows["cell_id"].iloc[0])
     alt = f"Half-width of the interval of decode throughput of {sweep} by blocks finished. {told}"
-    return show.Chart(charts.tightening(widths, WIDTH, target=_target(spec_toml)), alt), str(table["method"].iloc[-1])
+    return show.Chart(charts.tightening(widths, WIDTH, target=_target(spec_toml), about=about), alt), str(
+        table["method"].iloc[-1]
+    )
 
 
 def _target(spec_toml: object) -> float | None:

@@ -199,6 +199,24 @@ def all_failed() -> dict[str, list[list[Record]]]:
     return {"broken": [[sweep_of("broken", source="measured"), cell_of("broken")], *runs]}
 
 
+def anchor_only() -> dict[str, list[list[Record]]]:
+    """A sweep that has finished its first run, the anchor."""
+    cell = cell_of("young")
+    return {"young": [[sweep_of("young"), cell], measured(run_of("young", 0, None, 0, role="anchor"), cell)]}
+
+
+def sparse() -> dict[str, list[list[Record]]]:
+    """Three blocks with figures, and nothing known that need not be; another sweep has no cell and no run."""
+    cell = cell_of("sparse")
+    unknown = dict.fromkeys(("speculator_method", "speculator_model", "seed", "blocks", "max_depth"))
+    head = sweep_of("sparse", **unknown, target_model="", description="")
+    of_runs = ("order_index", "started_unix_s", "ended_unix_s", "server_start_s", "server_stop_s", "reported_k")
+    bare = dict.fromkeys((*of_runs, "command", "env", "log_path"))
+    runs = [measured(run_of("sparse", 3 * block + k, block, k), cell) for block in range(3) for k in range(3)]
+    bare_runs: list[list[Record]] = [[replace(run, **bare), *rest] for run, *rest in runs]  # type: ignore[type-var]
+    return {"sparse": [[head, cell], *bare_runs], "no-cells": [[sweep_of("no-cells", created_unix_s=1.0)]]}
+
+
 def build(directory: Path, sweeps: Mapping[str, list[list[Record]]], bundled: Mapping[str, Path]) -> Path:
     """Journal these sweeps, take them in, estimate, publish. Returns the data directory."""
     with Store(directory, bundled=bundled) as store:
@@ -220,6 +238,8 @@ def databases(root: Path) -> dict[str, dict[str, str]]:
         "empty": build(root / "empty", {}, {}),
         "one run": build(root / "one", one_run(), {}),
         "all failed": build(root / "failed", all_failed(), {}),
+        "anchor only": build(root / "young", anchor_only(), {}),
+        "sparse": build(root / "sparse", sparse(), {}),
     }
     take(root / "imported", *IMPORTED, name="imported")
     made["imported"] = root / "imported"

@@ -25,7 +25,7 @@ def test_a_remote_drafter_frees_its_cost(environments: Environments, monkeypatch
 
 
 def test_the_link_holds_the_change(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
-    link = {"drafter": "here", "hop": "4", "position": "1.5", "scale": "1"}
+    link = {"drafter": "here", "hop": "4", "verify": "1.5", "scale": "1"}
     app = visit(monkeypatch, environments["full"], "whatif", sweep="full", **link)
     assert "Break-even hop" not in words(app)
     values = {number.label: number.value for number in app.number_input}
@@ -33,7 +33,7 @@ def test_the_link_holds_the_change(environments: Environments, monkeypatch: pyte
     assert values["Extra cost of a verify position (ms)"] == 1.5
     next(n for n in app.number_input if n.label == "Hop once a step (ms)").set_value(0.5).run()
     assert app.query_params["hop"] in ("0.5", ["0.5"])
-    broken = visit(monkeypatch, environments["full"], "whatif", sweep="full", hop="much", position="nan", scale="-1")
+    broken = visit(monkeypatch, environments["full"], "whatif", sweep="full", hop="much", verify="nan", scale="-1")
     assert not broken.exception
     assert {n.value for n in broken.number_input if n.label.startswith("Hop")} == {0.0}
 

@@ -24,6 +24,8 @@ KINDS = (
     "empty",
     "one run",
     "all failed",
+    "anchor only",
+    "sparse",
     "missing",
     "foreign",
     "newer",
@@ -164,6 +166,7 @@ def test_unknown_values_in_a_link_fall_back(environments: Environments, monkeypa
         ("older", "has the older schema 1"),
         ("not a database", "cannot be opened"),
         ("all failed", "No run of this sweep gave a figure"),
+        ("anchor only", "Only K=0 anchors of this sweep are finished"),
     ],
 )
 def test_nothing_to_show_is_explained(

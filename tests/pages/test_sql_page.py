@@ -90,3 +90,35 @@ def test_an_error_cannot_carry_results_elsewhere(environments: Environments, mon
     assert "elsewhere.example" in app.error[0].value
     assert "![" not in app.error[0].value
     assert "](" not in app.error[0].value
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "union_value(num := 2)",
+        "'infinity'::DATE",
+        "'infinity'::TIMESTAMP",
+        "'-infinity'::TIMESTAMPTZ",
+        "1::VARINT",
+        r"'\xFF\xFE'::BLOB",
+        "'x'::BLOB",
+        "interval 3 months",
+        "TIME '12:00:00'",
+        "uuid()",
+        "1::HUGEINT << 100",
+        "'nan'::DOUBLE",
+        "map {'a': 1}",
+        "{'a': [1, NULL]}",
+        "'101'::BIT",
+        "'a'::ENUM ('a', 'b')",
+        "NULL",
+        "TIMESTAMP_NS '2200-01-01 00:00:00'",
+        "DATE '9999-12-31'",
+    ],
+)
+def test_any_type_is_shown_and_drawn(column: str, environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = f"SELECT {column} AS x, range AS n FROM range(2)"
+    app = visit(monkeypatch, environments["full"], "sql", sql=asked)
+    assert not app.exception
+    assert len(app.dataframe[-1].value) == 2
+    assert figures(app)
