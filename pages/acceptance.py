@@ -17,6 +17,7 @@ RATES = {  # attribute of PositionRates -> (axis, what it is)
     "conditional": (Axis("Conditional acceptance", "1", 3), "Survival over the survival of the position before."),
     "per_drafted": (Axis("Acceptance where drafted", "1", 3), "Accepted over the steps that drafted the position."),
 }
+MOST_LINES = 8  # of a chart at first: more lie over each other
 LENGTH = Axis("Acceptance length", "tokens", 3)
 SHARE = Axis("Share of drafted steps", "1", 3)
 
@@ -39,7 +40,8 @@ with left:
     rate = link.one("rate", "Rate", list(RATES), "survival", words=lambda name: RATES[name][0].label)
 with right:
     names = [str(k) for k in depths]
-    chosen = link.some("k", "Depths K", names, names)
+    at_first = names if len(names) <= MOST_LINES else names[:: -(-len(names) // MOST_LINES)]
+    chosen = link.some("k", "Depths K", names, at_first)
 axis, meaning = RATES[rate]
 
 
@@ -77,7 +79,9 @@ def every_rate() -> show.Table:
             "K": k,
             "Position": position.position,
             **{shape.label: terms.figure(getattr(position, name), shape) for name, (shape, _) in RATES.items()},
-            "n": link.runs_behind(int(position.survival.n or 0), view.name, k, cell_id),
+            "n": ""
+            if position.survival.n is None
+            else link.runs_behind(int(position.survival.n), view.name, k, cell_id),
             "Why no interval": position.survival.reason or "",
         }
         for k, found in depths.items()

@@ -45,7 +45,12 @@ with left:
     metric = link.one("metric", "Metric", SUMMARISED, SUMMARISED[0], words=lambda m: AXES[m].title)
 with right:
     others = link.some(
-        "with", "Beside it", [s for s in sources if s != view.name], [], words=lambda s: f"{s} ({sources[s]})"
+        "with",
+        "Beside it",
+        [s for s in sources if s != view.name],
+        [],
+        words=lambda s: f"{s} ({sources[s]})",
+        drops="cells",
     )
 axis = AXES[metric]
 

@@ -7,6 +7,7 @@ import time
 
 import streamlit as st
 
+from backend.errors import StoreError
 from backend.progress import Progress
 from pages.parts import frame, order, reader, terms, tightening
 
@@ -34,9 +35,19 @@ def progress() -> Progress | None:
         return None
 
 
+def stored_anew() -> bool:
+    """Whether the results were replaced since the page was drawn."""
+    try:
+        return view.snapshot is not None and reader.current().key != view.snapshot.key
+    except StoreError:  # in the middle of being replaced
+        return False
+
+
 @st.fragment(run_every=2)
 def follow() -> None:
-    """Draw the progress; runs again every two seconds, alone."""
+    """Draw the progress; runs again every two seconds, alone, and the whole page when runs were stored."""
+    if stored_anew():
+        st.rerun()
     now = progress()
     if now is None:
         st.info("No sweep has reported here yet.")
@@ -49,6 +60,9 @@ def follow() -> None:
     running = now.state == "running"
     stale = running and silent_s > STALE_AFTER_S.get(str(now.phase), STALE_OTHERWISE_S)
     st.header(terms.outside(now.sweep or "No sweep"), anchor=False)
+    if now.sweep in known and now.sweep != view.name:
+        here = {"sweep": now.sweep}
+        st.page_link("pages/live.py", label=f"What is stored of {now.sweep}", query_params=here)
     if stale:
         st.error(
             f"Stale: it says running, but nothing was written for {terms.lasting(silent_s)}. The sweep was "

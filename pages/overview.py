@@ -140,7 +140,7 @@ def to_know() -> tuple[list[tuple[str, str]], str | None]:
         more = f"; and {len(messages) - TOLD} more" if len(messages) > TOLD else ""
         told = terms.sentences("; ".join(messages[:TOLD]) + more, group["action"].iloc[0])
         said.append((str(severity), f"**{terms.outside(code)}**: {terms.outside(told)}"))
-    of_runs = warnings["run_id"].dropna()
+    of_runs = warnings.loc[warnings["run_id"].fillna("") != "", "run_id"]
     return said, str(of_runs.iloc[0]) if len(of_runs) else None
 
 

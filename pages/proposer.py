@@ -20,7 +20,7 @@ POSITION = Axis("Time of a draft position", "ms", 3)
 
 view = frame.open_page("Proposer timing")
 frame.source_badge(view.sweep)
-cell_id = frame.choose_cell(view)
+cell_id = frame.choose_cell(view, timed=True)
 if cell_id is None:
     frame.no_figures(view)
 report = view.snapshot.timing(view.name, cell_id)

@@ -8,6 +8,7 @@ import streamlit as st
 from backend import charts
 from backend.errors import Refused
 from backend.store import sql_guard
+from backend.store.files import encode
 from backend.store.sql_examples import examples
 from pages.parts import asked, frame, link, show, terms
 from pages.parts.once import once
@@ -34,6 +35,12 @@ def to_link(text: str) -> None:
     st.query_params.from_dict({**rest, "sql": text.strip()})
 
 
+def run_again() -> None:
+    """What is typed into the link; asked anew, too, where it was refused before."""
+    st.session_state.pop("sql-refused", None)
+    to_link(st.session_state["sql-text"])
+
+
 st.markdown(
     f"One statement that reads this snapshot. It runs in a process of its own that can write nothing and read nothing "
     f"else, for at most {sql_guard.DEADLINE_S:g} s; at most {sql_guard.SHOWN_ROWS} rows are shown. The query is in the "
@@ -42,11 +49,12 @@ st.markdown(
 st.selectbox(
     "Start from an example", list(starts), index=None, key="example", on_change=take_example, placeholder="none"
 )
-if st.session_state.get("sql-shown") != asked_for:  # else what is typed but not yet run would be lost
+shown = st.session_state.get("sql-shown") if "sql-text" in st.session_state else None  # lost on another page
+if shown != asked_for:  # else what is typed but not yet run would be lost
     st.session_state["sql-shown"] = st.session_state["sql-text"] = asked_for
 with st.form("sql-form", border=False):
     st.text_area("Query", key="sql-text", height=170, max_chars=sql_guard.MOST_CHARACTERS)
-    st.form_submit_button("Run", on_click=lambda: to_link(st.session_state["sql-text"]))
+    st.form_submit_button("Run", on_click=run_again)
 
 more = link.more("columns", "Tables, views and what their columns mean")
 if more.open:
@@ -62,10 +70,16 @@ if more.open:
         st.markdown(terms.outside(terms.known(tables.loc[name, "comment"])))
         st.dataframe(snapshot.table_head(name, 1)[1], hide_index=True, alt=f"Columns of {name}")
 
-try:
-    found = asked.answer(snapshot, asked_for)
-except Refused as refused:
-    st.error(f"No rows: {terms.outside(refused)}")
+this = (snapshot.key, asked_for)
+refused = st.session_state.get("sql-refused")
+if refused is None or refused[0] != this:  # else a query that takes all its time would do so in every rerun
+    try:
+        found, refused = asked.answer(snapshot, asked_for), None
+    except Refused as refusal:
+        refused = (this, str(refusal))
+    st.session_state["sql-refused"] = refused
+if refused:
+    st.error(f"No rows: {terms.outside(refused[1])}")
     st.stop()
 
 rows = asked.rows_of(found)
@@ -77,17 +91,32 @@ if found.truncated:
     st.warning(cut[found.truncated])
 st.caption(f"{terms.plural(len(rows), 'row')}, {found.wall_s:.2f} s.")
 st.dataframe(rows, hide_index=True, alt=f"The query's {terms.plural(len(rows), 'row')}", key="sql-rows")
-with st.container(horizontal=True):
-    for fmt, label, mime in (("csv", "CSV", "text/csv"), ("parquet", "Parquet", "application/vnd.apache.parquet")):
-        st.download_button(
-            f"Download {label}",
-            lambda fmt=fmt: asked.file_of(snapshot, asked_for, fmt),
-            f"query.{fmt}",
-            mime,
-            on_click="ignore",
-            key=f"sql-{fmt}",
-        )
-st.caption(f"The files run the same query again and hold up to {asked.FILE_ROWS} rows.")
+most = f"up to {asked.FILE_ROWS} rows and {asked.FILE_BYTES / 1e6:.0f} MB, whichever comes first"
+files = found
+if found.truncated and st.session_state.get("sql-files") != this:
+    st.button("Prepare files of more rows", on_click=lambda: st.session_state.update({"sql-files": this}))
+    st.caption(f"Files hold {most}.")
+    files = None
+elif found.truncated:
+    try:
+        files = asked.whole(snapshot, asked_for)
+    except Refused as refusal:
+        files = None
+        st.session_state.pop("sql-files")
+        st.error(f"No files: {terms.outside(refusal)}")
+if files is not None:
+    with st.container(horizontal=True):
+        for fmt, label, mime in (("csv", "CSV", "text/csv"), ("parquet", "Parquet", "application/vnd.apache.parquet")):
+            st.download_button(
+                f"Download {label}",
+                lambda fmt=fmt: encode(files.table, fmt),
+                f"query.{fmt}",
+                mime,
+                on_click="ignore",
+                key=f"sql-{fmt}",
+            )
+    held = terms.plural(files.table.num_rows, "row")
+    st.caption(f"The files hold the first {held}: {most}." if files.truncated else f"The files hold all {held}.")
 
 
 def drawn() -> show.Chart:

@@ -18,6 +18,7 @@ from backend.charts.style import (
     error_bars,
     finish,
     point_hover,
+    whole_ticks,
 )
 
 # Sequential, one hue: pale is rarely accepted. INK is readable (5:1 and more) on all of it, in light and dark themes.
@@ -50,7 +51,7 @@ def position_lines(points: pd.DataFrame, axis: Axis, *, height: int = 420) -> go
             hovertemplate="%{text}<extra></extra>",
         )
     deepest = int(points["position"].max()) if len(points) else 0
-    figure.update_xaxes(title="Draft position (from 0)", tickmode="linear", tick0=0, dtick=1)
+    figure.update_xaxes(title="Draft position (from 0)", **whole_ticks(deepest))
     figure.update_xaxes(range=[-0.4, deepest + 0.4])
     figure.update_yaxes(title=axis.title, rangemode="tozero")
     return finish(figure, height, legend=True).update_layout(margin={"t": 64})  # a legend of two rows
@@ -84,13 +85,13 @@ def rate_heat_map(points: pd.DataFrame, axis: Axis, *, height: int = 420) -> go.
             ygap=2,
             hoverongaps=False,
             text=[["" if z is None else f"{z:.{axis.digits - 1}f}" for z in row] for row in values],
-            texttemplate="%{text}",
+            texttemplate="%{text}" if len(positions) <= 12 else None,  # narrower fields have no room for it
             textfont={"color": INK},
             customdata=[[hover(k, i) for i in positions] for k in depths],
             hovertemplate="%{customdata}<extra></extra>",
         )
     )
-    figure.update_xaxes(title="Draft position (from 0)", tickmode="linear", tick0=0, dtick=1, showgrid=False)
+    figure.update_xaxes(title="Draft position (from 0)", **whole_ticks(len(positions)), showgrid=False)
     figure.update_yaxes(title="Draft depth K", type="category", showgrid=False)
     return finish(figure, height, legend=False)
 
@@ -107,7 +108,7 @@ def length_histogram(lengths: pd.DataFrame, axis: Axis, *, height: int = 340) ->
         textposition="none",
         hovertemplate="%{text}<extra></extra>",
     )
-    figure.update_xaxes(title="Drafts accepted in a step", tickmode="linear", tick0=0, dtick=1)
+    figure.update_xaxes(title="Drafts accepted in a step", **whole_ticks(len(lengths)))
     figure.update_yaxes(title=axis.title, rangemode="tozero")
     return finish(figure, height, legend=False)
 

@@ -83,7 +83,12 @@ def depth_names(depths: Sequence[int]) -> str:
 def depth_axis(figure: go.Figure, depths: Sequence[int], note: str = "") -> None:
     title = "Draft depth K" + (f"<br><sub>{note}</sub>" if note else "")
     low, high = (min(depths), max(depths)) if depths else (0, 1)
-    figure.update_xaxes(title=title, tickmode="linear", tick0=0, dtick=1, range=[low - 0.4, high + 0.4])
+    figure.update_xaxes(title=title, **whole_ticks(high - low), range=[low - 0.4, high + 0.4])
+
+
+def whole_ticks(span: int) -> dict[str, object]:
+    """Ticks of an axis of whole numbers: each, or every fourth where they would lie over each other."""
+    return {"tickmode": "linear", "tick0": 0, "dtick": 1 if span <= 16 else 4}
 
 
 def point_hover(row: pd.Series, axis: Axis, name: str, about: str = "") -> str:

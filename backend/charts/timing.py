@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from backend.charts.style import COLOURS, NEUTRAL, Axis, depth_axis, error_bars, finish, point_hover
+from backend.charts.style import COLOURS, NEUTRAL, Axis, depth_axis, error_bars, finish, point_hover, whole_ticks
 
 PATTERNS = ("", "/", "x", ".", "\\", "-", "|", "+")  # beside the colours, for readers who do not tell them apart
 
@@ -96,6 +96,7 @@ def position_costs(positions: pd.DataFrame, axis: Axis, *, height: int = 360) ->
             text=[point_hover(row, axis, f"position {int(row['position'])}") for _, row in rows.iterrows()],
             hovertemplate="%{text}<extra></extra>",
         )
-    figure.update_xaxes(title="Draft position (from 0)", tickmode="linear", tick0=0, dtick=1)
+    deepest = int(positions["position"].max()) if len(positions) else 0
+    figure.update_xaxes(title="Draft position (from 0)", **whole_ticks(deepest))
     figure.update_yaxes(title=axis.title, rangemode="tozero")
     return finish(figure, height, legend=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import streamlit as st
 
 from backend.store import sql_guard
-from backend.store.files import encode
+from backend.store.files import as_text
 from backend.store.sql_guard import Answer
 from pages.parts.reader import Key, Snapshot
 
@@ -32,19 +32,19 @@ def _column(values: pa.ChunkedArray) -> pd.Series:
             values.to_pylist()  # pandas takes moments that Python cannot write
         return values.to_pandas()
     except (pa.ArrowException, ValueError, OverflowError):
-        pass
-    try:
-        return values.cast(pa.string()).to_pandas()
-    except pa.ArrowException:
-        return pd.Series([str(value) for value in values], dtype=object)
+        return as_text(values).to_pandas()
 
 
-def file_of(snapshot: Snapshot, sql: str, fmt: str) -> bytes:
-    """The same query's rows as a file, up to FILE_ROWS. Runs on a click, in a thread without a session."""
-    found = sql_guard.ask(snapshot.path, sql, rows=FILE_ROWS, most_bytes=FILE_BYTES, deadline_s=FILE_DEADLINE_S)
-    return encode(found.table, fmt)
+def whole(snapshot: Snapshot, sql: str) -> Answer:
+    """The same query's rows for a file, up to FILE_ROWS and FILE_BYTES. Raises Refused."""
+    return _whole(snapshot.key, sql)
 
 
 @st.cache_resource(max_entries=32, ttl=3600, show_spinner="Running the query")
 def _answer(key: Key, sql: str) -> Answer:
     return sql_guard.ask(Path(key[0]), sql)
+
+
+@st.cache_resource(max_entries=2, ttl=600, show_spinner="Running the query for the files")
+def _whole(key: Key, sql: str) -> Answer:
+    return sql_guard.ask(Path(key[0]), sql, rows=FILE_ROWS, most_bytes=FILE_BYTES, deadline_s=FILE_DEADLINE_S)

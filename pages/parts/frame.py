@@ -97,11 +97,12 @@ def _sidebar(snapshot: Snapshot | None, here: Page) -> pd.Series | None:
         if sweeps:
             chosen = sweeps[link.sweep(list(sweeps), first)]
             st.caption(f"Source: {terms.outside(chosen['source'])}")
+        cells = () if chosen is None else every_cell(View(snapshot, chosen))
         for page in MENU:
             links.page_link(
                 page.path,
                 label=page.title,
-                query_params=link.of_page(page, None if chosen is None else str(chosen["sweep"]), here),
+                query_params=link.of_page(page, None if chosen is None else str(chosen["sweep"]), here, cells),
             )
         if snapshot is not None:
             _snapshot_words(snapshot)
@@ -140,17 +141,24 @@ def source_badge(sweep: pd.Series) -> None:
     st.caption(terms.outside("  \n".join(line for line in lines if line)))
 
 
-def choose_cell(view: View) -> str | None:
-    """The cell in the link; a choice is shown only where there are several. None where the sweep has no figures."""
+def choose_cell(view: View, *, timed: bool = False) -> str | None:
+    """The cell in the link; a choice is shown only where there are several. None where the sweep has no figures, and
+    with `timed`, where its proposer was not timed either."""
     names = once(view.snapshot, "cell names", view.name, build=lambda: _measured_cells(view))
+    if not names and timed:
+        every = every_cell(view)
+        names = {cell_id: every[cell_id] for cell_id in every if view.snapshot.timing(view.name, cell_id).times}
     if not names:
         return None
+    every, said = every_cell(view), st.query_params.get("cell")
+    if said in every and said not in names:
+        st.info(terms.outside(f"The cell {every[said]} has no figures yet: another is shown."))
     if len(names) == 1:
         cell_id, name = next(iter(names.items()))
         st.caption(f"Cell: {terms.outside(name)}")
-        link.tell_unknown("cell", "Cell", list(names), name)
+        link.tell_unknown("cell", "Cell", list(every), name)
         return cell_id
-    return link.one("cell", "Cell", list(names), next(iter(names)), words=names.__getitem__)
+    return link.one("cell", "Cell", list(names), next(iter(names)), words=names.__getitem__, known=list(every))
 
 
 def _measured_cells(view: View) -> dict[str, str]:
@@ -185,10 +193,14 @@ def no_figures(view: View) -> None:
             )
         st.page_link("pages/runs.py", label="Reasons and log lines of every run", query_params={"sweep": view.name})
     else:
-        st.info(
-            "Only K=0 anchors of this sweep are finished yet: they show drift and are in no figure."
-            if view.sweep["runs_done"]
-            else "No run of this sweep is finished yet."
-        )
+        runs = view.snapshot.of_sweep("runs", view.name)
+        done = runs[runs["status"] == "done"]
+        if (done["role"] == "arm").any():
+            st.info("The runs of this sweep were timed and not measured: its figures are on the page Proposer timing.")
+            st.page_link("pages/proposer.py", label="Proposer timing", query_params={"sweep": view.name})
+        elif len(done):
+            st.info("Only K=0 anchors of this sweep are finished yet: they show drift and are in no figure.")
+        else:
+            st.info("No run of this sweep is finished yet.")
         st.page_link("pages/live.py", label="Follow it while it runs", query_params={"sweep": view.name})
     st.stop()

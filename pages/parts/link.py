@@ -8,7 +8,7 @@ default; a name of stored data that is not there (a sweep, a cell, a run) is tol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -24,19 +24,20 @@ ALL, NONE = "all", "none"
 OPEN, CLOSED = "open", "closed"
 IMAGE = "image"  # what a chart's own button saves: a PNG, or with image=svg in the link an SVG
 OF_ONE_SWEEP = ("cell", "cells", "run", "depth", "ended")  # names of parts of a sweep: they mean nothing in another
-STORED = (*OF_ONE_SWEEP, "with", "tokens")  # names of what is stored
+BESIDE = ("with", "tokens")  # names of other sweeps
+STORED = (*OF_ONE_SWEEP, *BESIDE)
 
 
-def of_page(page: Page, sweep: str | None, here: Page) -> dict[str, str]:
+def of_page(page: Page, sweep: str | None, here: Page, cells: Collection[str]) -> dict[str, str]:
     """The link to a page: the sweep, and what the page showed last. What the page `here` shows is in its own link:
-    the menu is drawn before the page has remembered it."""
+    the menu is drawn before the page has remembered it. `cells`: all of the sweep, as no other is passed on."""
     kept = {}
     for key in (*page.keys, *page.more):
         own = key in (*here.keys, *here.more)
         if own and key in OF_ONE_SWEEP and st.query_params.get("sweep") not in (None, sweep):
             continue  # of a sweep that is not here
         value = st.query_params.get(key) if own else st.session_state.get(f"kept:{key}")
-        if value is not None:
+        if value is not None and (key != "cell" or value in cells):
             kept[key] = value
     if st.query_params.get(IMAGE) == "svg":
         kept[IMAGE] = "svg"
@@ -86,8 +87,16 @@ def _image_to_link() -> None:
 def _to_another_sweep() -> None:
     for key in OF_ONE_SWEEP:
         st.session_state.pop(f"kept:{key}", None)
+    chosen = st.session_state["sweep"]
     rest = {key: value for key, value in st.query_params.to_dict().items() if key not in OF_ONE_SWEEP}
-    st.query_params.from_dict({**rest, "sweep": st.session_state["sweep"]})
+    for key in BESIDE:  # a sweep is not beside itself
+        left = [name for name in (rest.pop(key, None) or "").split(",") if name not in ("", chosen)]
+        kept = [name for name in st.session_state.pop(f"kept:{key}", "").split(",") if name not in ("", chosen)]
+        if left:
+            rest[key] = ",".join(left)
+        if kept:
+            st.session_state[f"kept:{key}"] = ",".join(kept)
+    st.query_params.from_dict({**rest, "sweep": chosen})
 
 
 def tell_unknown(key: str, label: str, known: Sequence[str], shown: str) -> None:
@@ -127,15 +136,19 @@ def some(
     default: Sequence[str],
     *,
     words: Callable[[str], str] = str,
+    drops: str | None = None,
 ) -> list[str]:
-    """A choice of several: `key=a,b`, `key=all` or `key=none`. No option may hold a comma."""
+    """A choice of several: `key=a,b`, `key=all` or `key=none`. No option may hold a comma. `drops`: another choice,
+    whose options are others when this one changes."""
     said = st.query_params.get(key, "")
     chosen = list(options) if said == ALL else [part for part in said.split(",") if part in options]
     keep(key, said if chosen or said == NONE else None)
     if not chosen and said != NONE:
         chosen = list(default)
     st.session_state[key] = chosen
-    st.multiselect(label, options, key=key, format_func=words, on_change=_some_to_link, args=(key, tuple(options)))
+    st.multiselect(
+        label, options, key=key, format_func=words, on_change=_some_to_link, args=(key, tuple(options), drops)
+    )
     tell_unknown(key, label, options, ", ".join(map(words, chosen)) or "none")
     return chosen
 
@@ -166,7 +179,10 @@ def _more_to_link(key: str) -> None:
     st.query_params[key] = OPEN if st.session_state[key] else CLOSED
 
 
-def _some_to_link(key: str, options: Sequence[str]) -> None:
+def _some_to_link(key: str, options: Sequence[str], drops: str | None) -> None:
+    if drops is not None:
+        st.query_params.pop(drops, None)
+        keep(drops, None)
     chosen = st.session_state[key]
     whole = len(chosen) == len(options) and len(options) > 1
     st.query_params[key] = ALL if whole else ",".join(chosen) or NONE

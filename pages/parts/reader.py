@@ -183,7 +183,7 @@ def _sweeps(key: Key) -> pd.DataFrame:
     return queries.sweeps(_connection(key))
 
 
-@st.cache_resource(max_entries=64, show_spinner=False)
+@st.cache_resource(max_entries=256, show_spinner=False)
 def _of_sweep(key: Key, what: str, sweep: str) -> pd.DataFrame:
     return QUERIES[what](_connection(key), sweep)
 
@@ -193,7 +193,7 @@ def _of_run(key: Key, what: str, run_id: str) -> pd.DataFrame:
     return RUN_QUERIES[what](_connection(key), run_id)
 
 
-@st.cache_resource(max_entries=16, show_spinner="Estimating")
+@st.cache_resource(max_entries=256, show_spinner="Estimating")
 def _summary(key: Key, sweep: str) -> list[KSummary]:
     con = _connection(key)
     rows, findings = _of_sweep(key, "run_cells", sweep), _of_sweep(key, "findings", sweep)
