@@ -67,9 +67,9 @@ def _in_parquet(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _if_written(column: pa.ChunkedArray, write: Callable[[pa.Table, io.BytesIO], object]) -> pa.ChunkedArray:
-    """The column as it is where the format has its type, found out on no rows; else as text."""
+    """The column as it is where the format has its type, found out on one missing value; else as text."""
     try:
-        write(pa.Table.from_arrays([column.slice(0, 0)], names=["column"]), io.BytesIO())
+        write(pa.Table.from_arrays([pa.nulls(1, column.type)], names=["column"]), io.BytesIO())
     except (pa.ArrowException, NotImplementedError):
         return as_text(column)
     return column

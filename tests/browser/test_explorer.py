@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 
 from pages.parts.menu import MENU
 from tests.browser.viewer_server import CHROMIUM_FLAGS, PAGES, WITH_CHART, chromium_path, settle, viewer
-from tests.pages.page_databases import all_failed, build
+from tests.pages.page_databases import all_failed, build, cell_of, measured, one_run, run_of
 
 pytestmark = pytest.mark.browser
 
@@ -211,6 +211,19 @@ def test_live_follows_the_file_without_a_reload(page: Page, address: str, data: 
         expect(page.get_by_text("Requests of this run: 9 of 10")).to_be_visible()
     finally:
         file.unlink()
+
+
+def test_live_follows_the_stored_runs_without_a_reload(page: Page, tmp_path: Path) -> None:
+    data = build(tmp_path / "data", one_run(), {})
+    with viewer({"SOUNDING_DATA": str(data)}, tmp_path / "viewer.log") as address:
+        page.goto(f"{address}/live")
+        settle(page, "Live", chart=False)
+        first = page.get_by_text("Snapshot ").inner_text()
+        cell = cell_of("single")
+        more = [measured(run_of("single", k, 0, k), cell) for k in (1, 2)]
+        build(data, {"single": [*one_run()["single"], *more]}, {})
+        expect(page.get_by_text("Snapshot ")).not_to_have_text(first, timeout=15000)
+        expect(page.locator("[aria-label^='3 runs in order'], [alt^='3 runs in order']").first).to_be_attached()
 
 
 def test_downloads_are_the_tables(page: Page, address: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from pages.parts.menu import MENU
-from tests.pages.page_databases import all_failed, build, full
+from tests.pages.page_databases import all_failed, build, cell_of, full, measured, run_of, sweep_of
 from tests.pages.test_pages import Environments, visit, words
 
 FOUR = "two-cells:4xtext:mixed"
@@ -124,3 +124,36 @@ def test_another_sweep_s_tokens_are_never_replaced(tmp_path: Path, monkeypatch: 
     assert not app.table
     app = visit(monkeypatch, data, "whatif", sweep="full", tokens="two-cells")
     assert "Tokens per step of two-cells: its cell with concurrency 1," in words(app)
+
+
+def test_a_sweep_is_not_beside_itself(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changing to the sweep that was beside this one, or whose tokens were taken, is no wrong link."""
+    for page, key in (("compare", "with"), ("whatif", "tokens")):
+        app = visit(monkeypatch, environments["full"], page, sweep="full", **{key: "two-cells"})
+        app.sidebar.selectbox("sweep").select("two-cells").run()
+        assert key not in app.query_params
+        assert not [warning.value for warning in app.warning if "the link says" in warning.value]
+
+
+def test_a_sweep_put_beside_is_drawn(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = visit(monkeypatch, environments["full"], "compare", sweep="two-cells", cells=FOUR)
+    app.multiselect("with").select("full").run()
+    assert app.table[0].value["Sweep and cell"].str.startswith("full").any()
+    app.multiselect("with").unselect("full").run()
+    assert not [warning.value for warning in app.warning if "the link says" in warning.value]
+
+
+def test_the_menu_passes_no_cell_on_that_is_not_there(
+    environments: Environments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = visit(monkeypatch, environments["full"], "overview", sweep="full", cell="full:9xtext:mixed")
+    assert all(said == {"sweep": "full"} for said in menu(app).values())
+
+
+def test_a_cell_without_figures_yet_is_no_wrong_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = [cell_of("half", 1), cell_of("half", 4)]
+    sweeps = {"half": [[sweep_of("half"), *cells], measured(run_of("half", 0, 0, 2), cells[0])]}
+    data = {"SOUNDING_DATA": str(build(tmp_path, sweeps, {}))}
+    app = visit(monkeypatch, data, "overview", sweep="half", cell="half:4xtext:mixed")
+    assert "has no figures yet" in app.info[0].value
+    assert not [warning.value for warning in app.warning if "the link says" in warning.value]

@@ -188,3 +188,9 @@ def test_over_order_has_a_line_a_series() -> None:
     figure = charts.over_order(rows, TOKS)
     assert {trace.name: list(trace.x) for trace in figure.data} == {"a": [0, 1], "b": [0]}
     assert len({(trace.marker.symbol, trace.line.dash) for trace in figure.data}) == 2
+
+
+def test_axes_of_many_depths_can_be_read() -> None:
+    deep = pd.DataFrame({"k": range(33), "value": 1.0, "low": None, "high": None, "n": 1, "reason": "one run"})
+    assert charts.depth_curve(deep, TOKS).layout.xaxis.dtick == 4
+    assert charts.depth_curve(deep[:17], TOKS).layout.xaxis.dtick == 1

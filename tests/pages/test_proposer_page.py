@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
+import duckdb
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -60,3 +63,20 @@ def test_a_link_chooses_the_part_of_single_steps(monkeypatch: pytest.MonkeyPatch
     assert any(chart.proto.alt.startswith("Verify step: spread") for chart in app.get("plotly_chart"))
     assert "Draft positions" not in words(app)
     assert "perf_counter" in words(app)
+
+
+def test_a_sweep_that_was_only_timed_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `time-proposer` stores: times of the proposer and nothing measured."""
+    copy = tmp_path / "results.duckdb"
+    shutil.copy(BUNDLED_SNAPSHOT, copy)
+    with duckdb.connect(str(copy)) as con:
+        for table in ("run_cell", "k_summary", "estimate"):
+            con.execute(f"DELETE FROM {table} WHERE sweep = ?", [SWEEP])
+        con.execute("DELETE FROM request WHERE phase = 'measure' AND starts_with(run_id, ?)", [SWEEP])
+    there = visit(monkeypatch, {"SOUNDING_DB": str(copy)}, "proposer", sweep=SWEEP)
+    assert not there.exception
+    assert next(t.value for t in there.table if "Residual (%)" in t.value).shape[0] > 2
+    for stem in ("overview", "compare", "cycle", "whatif", "power", "acceptance"):
+        app = visit(monkeypatch, {"SOUNDING_DB": str(copy)}, stem, sweep=SWEEP)
+        assert not app.exception
+        assert "were timed and not measured" in words(app)

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from pages.parts import asked as asking
 from tests.pages.test_pages import Environments, figures, visit, words
+from tests.store.test_files import ANY_TYPE
 
 
 def test_the_first_query_is_the_sweep_by_depth(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,33 +94,54 @@ def test_an_error_cannot_carry_results_elsewhere(environments: Environments, mon
     assert "](" not in app.error[0].value
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        "union_value(num := 2)",
-        "'infinity'::DATE",
-        "'infinity'::TIMESTAMP",
-        "'-infinity'::TIMESTAMPTZ",
-        "1::VARINT",
-        r"'\xFF\xFE'::BLOB",
-        "'x'::BLOB",
-        "interval 3 months",
-        "TIME '12:00:00'",
-        "uuid()",
-        "1::HUGEINT << 100",
-        "'nan'::DOUBLE",
-        "map {'a': 1}",
-        "{'a': [1, NULL]}",
-        "'101'::BIT",
-        "'a'::ENUM ('a', 'b')",
-        "NULL",
-        "TIMESTAMP_NS '2200-01-01 00:00:00'",
-        "DATE '9999-12-31'",
-    ],
-)
+@pytest.mark.parametrize("column", ANY_TYPE)
 def test_any_type_is_shown_and_drawn(column: str, environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = f"SELECT {column} AS x, range AS n FROM range(2)"
     app = visit(monkeypatch, environments["full"], "sql", sql=asked)
     assert not app.exception
     assert len(app.dataframe[-1].value) == 2
     assert figures(app)
+
+
+def test_files_say_what_they_hold(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = visit(monkeypatch, environments["full"], "sql", sql="SELECT 1 AS a FROM range(7)")
+    assert "The files hold all 7 rows." in words(whole)
+    cut = visit(monkeypatch, environments["full"], "sql", sql="SELECT 1 AS a FROM range(5000)")
+    assert not cut.get("download_button")
+    next(button for button in cut.button if button.label.startswith("Prepare")).click().run()
+    assert "The files hold all 5000 rows." in words(cut)
+    assert len(cut.get("download_button")) == 2
+    monkeypatch.setattr(asking, "FILE_ROWS", 2000)
+    more = visit(monkeypatch, environments["full"], "sql", sql="SELECT 2 AS a FROM range(5000)")
+    next(button for button in more.button if button.label.startswith("Prepare")).click().run()
+    assert "The files hold the first 2000 rows: up to 2000 rows and 60 MB" in words(more)
+
+
+def test_the_query_is_in_its_box_after_another_page(
+    environments: Environments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = visit(monkeypatch, environments["full"], "sql", sql="SELECT 42 AS answer")
+    app.switch_page("pages/data.py").run()
+    app.query_params["sql"] = "SELECT 42 AS answer"
+    app.switch_page("pages/sql.py").run()
+    assert app.text_area("sql-text").value == "SELECT 42 AS answer"
+
+
+def test_what_was_refused_is_not_asked_again_by_itself(
+    environments: Environments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query ended at its deadline would hold a place, and the reader, at every click."""
+    times = []
+    ask = asking.sql_guard.ask
+
+    def counted(*args: object, **kwargs: object) -> object:
+        times.append(args)
+        return ask(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(asking.sql_guard, "ask", counted)
+    app = visit(monkeypatch, environments["full"], "sql", sql="SELECT no_such_column FROM run")
+    app.run().run()
+    assert len(times) == 1
+    assert "no_such_column" in app.error[0].value
+    next(button for button in app.button if button.label == "Run").click().run()
+    assert len(times) == 2
