@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain, repeat
-
 import pandas as pd
 import streamlit as st
 
@@ -146,23 +144,23 @@ def pairwise() -> show.Table | None:
     return show.Table(pd.DataFrame(rows), f"Change of decode throughput against K={base}") if rows else None
 
 
-def by_category() -> show.Table | None:
-    """The comparison within each prompt category; None where prompts have none."""
-    rate = AXES["decode_tok_s"]
-    rows = [
-        {
-            "Category": name if first else "",
-            "Answer": terms.verdict(found) if first else "",
-            "K": depth.k,
-            rate.title: rate.figure(depth.decode_tok_s),
-            "Loss against fastest (%)": terms.percent(depth.loss_percent),
-            "Runs": link.runs_behind(depth.runs, view.name, depth.k, cell_id),
-            "Why no interval": depth.loss_percent.reason or "",
-        }
-        for name, found in view.snapshot.categories(view.name, cell_id).items()
-        for first, depth in zip(chain([True], repeat(False)), found.depths, strict=False)
-    ]
-    return show.Table(pd.DataFrame(rows), "The same comparison within each prompt category") if rows else None
+def by_category() -> list[tuple[str, show.Table]]:
+    """The comparison within each prompt category, with its answer as heading; empty where prompts have none."""
+    rate, told = AXES["decode_tok_s"], []
+    for name, found in view.snapshot.categories(view.name, cell_id).items():
+        rows = [
+            {
+                "K": depth.k,
+                rate.title: rate.figure(depth.decode_tok_s),
+                "Loss against fastest (%)": terms.percent(depth.loss_percent),
+                "Runs": link.runs_behind(depth.runs, view.name, depth.k, cell_id),
+                "Why no interval": depth.loss_percent.reason or "",
+            }
+            for depth in found.depths
+        ]
+        answer = f"{terms.outside(name)}: {terms.verdict(found)}"
+        told.append((answer, show.Table(pd.DataFrame(rows), f"The comparison within {name}: {terms.verdict(found)}")))
+    return told
 
 
 choice = (metric, tuple(others), tuple(chosen), tuple(shown))
@@ -194,7 +192,9 @@ else:
 categories = once(view.snapshot, "categories", view.name, cell_id, build=by_category)
 if categories:
     st.header("By prompt category", anchor=False)
-    show.table(categories)
+    for answer, table in categories:
+        st.subheader(answer, anchor=False)
+        show.table(table)
     st.caption(
         "Decode throughput of that category's requests alone, the same runs. The loss is against the fastest depth of "
         "that category, with its 95% interval, all depths at once."

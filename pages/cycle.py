@@ -204,6 +204,7 @@ st.caption(
 )
 show.chart(once(*these, "drift", build=drift), key="drift")
 show.table(once(*these, "by window", build=by_window))
+st.caption("Figures in brackets are 95% intervals. A number of runs leads to all finished runs of the cell.")
 
 more = link.more("intervals", "Other intervals for the same fit")
 if more.open:

@@ -177,3 +177,14 @@ def test_data_tells_other_clients(environments: Environments, monkeypatch: pytes
     exec(python.replace("con.sql", "rows = con.sql"), told)  # what readers paste
     assert len(told["rows"]) == 8  # type: ignore[arg-type]
     assert "dbGetQuery" in r
+
+
+def test_every_prompt_category_has_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = visit(monkeypatch, BUNDLED, "compare", sweep="demo-vllm-cpu")
+    assert [heading.value for heading in app.subheader] == [
+        f"{name}: Best so far: K=6, not resolved" for name in ("class", "doctest", "table")
+    ]
+    for table in (shown.value for shown in app.table[-3:]):
+        assert list(table["K"]) == list(range(8))
+        assert table["Loss against fastest (%)"].str.contains(r"\[", regex=True).all()
+        assert table["Runs"].str.startswith("[3](runs?").all()
