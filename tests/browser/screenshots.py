@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from PIL import Image  # Streamlit depends on it
 from playwright.sync_api import sync_playwright
 
@@ -22,9 +23,12 @@ def in_256_colours(picture: Image.Image) -> Image.Image:
     """A picture that makes a smaller file: its 64 commonest colours as they are (backgrounds), 192 for the rest."""
     common = sorted(picture.getcolors(picture.width * picture.height) or [], reverse=True)[:64]
     rest = picture.quantize(192, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).getpalette() or []
-    palette = Image.new("P", (1, 1))
-    palette.putpalette([part for _, colour in common for part in colour] + rest)
-    return picture.quantize(palette=palette, dither=Image.Dither.NONE)
+    palette = np.array([*(colour for _, colour in common), *np.reshape(rest, (-1, 3))])
+    colours, place = np.unique(np.asarray(picture).reshape(-1, 3), axis=0, return_inverse=True)
+    nearest = [int(((palette - colour) ** 2).sum(axis=1).argmin()) for colour in colours.astype(int)]
+    small = Image.fromarray(np.array(nearest, dtype=np.uint8)[place].reshape(picture.height, picture.width), "P")
+    small.putpalette(palette.astype(np.uint8).tobytes())
+    return small
 
 
 def main(target: Path) -> None:
