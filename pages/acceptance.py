@@ -79,9 +79,7 @@ def every_rate() -> show.Table:
             "K": k,
             "Position": position.position,
             **{shape.label: terms.figure(getattr(position, name), shape) for name, (shape, _) in RATES.items()},
-            "n": ""
-            if position.survival.n is None
-            else link.runs_behind(int(position.survival.n), view.name, k, cell_id),
+            "n": link.runs_behind(position.survival.n, view.name, k, cell_id),
             "Why no interval": position.survival.reason or "",
         }
         for k, found in depths.items()

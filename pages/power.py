@@ -78,7 +78,7 @@ def every_depth(rows: list[KSummary]) -> show.Table:
         {
             "K": row.k,
             **{axis.title: terms.figure(row.figures()[name], axis) for name, axis in axes.items()},
-            "Runs": "" if row.power_w.n is None else link.runs_behind(row.power_w.n, view.name, row.k, cell_id),
+            "Runs": link.runs_behind(row.power_w.n, view.name, row.k, cell_id),
             "Why no interval": row.tokens_per_joule.reason or row.power_w.reason or "",
         }
         for row in rows

@@ -144,9 +144,7 @@ def compared(found: WhatIf) -> tuple[show.Chart, show.Table]:
             "What if (tok/s)": terms.figure(depth.then_tok_s, RATE),
             "Change (%)": terms.percent(depth.change_percent, signed=True),
             "Cycle then (ms)": terms.figure(depth.cycle_then_ms, terms.QUANTITIES["cycle_ms"]),
-            "n": ""
-            if depth.then_tok_s.n is None
-            else link.runs_behind(depth.then_tok_s.n, view.name, depth.k, cell_id),
+            "n": link.runs_behind(depth.then_tok_s.n, view.name, depth.k, cell_id),
             "Why no interval": depth.then_tok_s.reason or "",
         }
         for depth in found.depths

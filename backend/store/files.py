@@ -70,7 +70,7 @@ def _if_written(column: pa.ChunkedArray, write: Callable[[pa.Table, io.BytesIO],
     """The column as it is where the format has its type, found out on one missing value; else as text."""
     try:
         write(pa.Table.from_arrays([pa.nulls(1, column.type)], names=["column"]), io.BytesIO())
-    except (pa.ArrowException, NotImplementedError):
+    except pa.ArrowException:
         return as_text(column)
     return column
 

@@ -50,10 +50,12 @@ def to_runs(words: str, sweep: str, **filters: object) -> str:
     return f"[{words}](runs?{said})"
 
 
-def runs_behind(count: int, sweep: str, k: int, cell: str, words: str = "") -> str:
-    """A count of the runs that a figure is made of, or other `words`, as a link to them."""
+def runs_behind(count: int | None, sweep: str, k: int, cell: str) -> str:
+    """A count of what a figure is made of, as a link to the runs behind it; "" where it is not known."""
+    if count is None:
+        return ""
     ended = {"ended": "done"} if count else {}  # where none is, why is the question
-    return to_runs(words or str(count), sweep, depth=k, cell=cell, **ended)
+    return to_runs(str(count), sweep, depth=k, cell=cell, **ended)
 
 
 def sweep(names: Sequence[str], default: str) -> str:

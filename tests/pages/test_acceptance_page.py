@@ -169,3 +169,9 @@ def test_published_rates_have_no_interval(environments: Environments, monkeypatc
 
 def test_a_single_depth_is_not_compared(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no second depth" in words(visit(monkeypatch, environments["one run"], "acceptance", effect="open"))
+
+
+def test_an_n_that_was_not_published_is_not_0(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = visit(monkeypatch, environments["published"], "acceptance", rates="open")
+    table = next(shown.value for shown in app.table if "Survival" in shown.value)
+    assert "n" not in table or not table["n"].str.contains(r"\[0\]", regex=True).any()

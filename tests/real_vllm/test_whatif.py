@@ -25,7 +25,7 @@ from .conftest import braking
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1500)]  # two servers and up to three tries
 PORTS, BLOCKS, SPIN_MS = {1: 18957, 3: 18958}, 5, 5.0  # a server for each depth, at once: their runs lie side by side
 BRAKES = ("drafter", "target")
-WITHIN_PERCENT = 15.0  # 12 errors on 2 slow cores: up to 7.2, SD 3.1; ignoring the brake: 29 and more
+WITHIN_PERCENT = 15.0  # 20 errors on 2 slow cores: up to 8.5; ignoring the brake: 19.8 and more
 TRIES = 3  # a shared machine slows some seconds of runs by as much
 
 

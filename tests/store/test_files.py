@@ -44,14 +44,16 @@ def test_any_type_is_in_the_file(column: str, fmt: str) -> None:
     rows = duckdb.sql(f"SELECT {column} AS x, range AS n FROM range(2)").to_arrow_table()
     file = encode(rows, fmt)
     if fmt == "json":
-        read = pa.Table.from_pylist([{**row, "x": str(row["x"])} for row in json.loads(file)])
+        read = {
+            name: pa.array([None if row[name] is None else str(row[name]) for row in json.loads(file)]) for name in "xn"
+        }
     elif fmt == "csv":
         missing = pa.csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
         read = pa.csv.read_csv(io.BytesIO(file), convert_options=missing)
     else:
         read = pa.parquet.read_table(io.BytesIO(file))
-    assert read["n"].to_pylist() == [0, 1]
-    assert read["x"].null_count == (0 if column != "NULL" or fmt == "json" else 2)
+    assert [int(n) for n in read["n"].to_pylist()] == [0, 1]
+    assert read["x"].null_count == (2 if column == "NULL" else 0)
 
 
 def test_text_of_what_is_no_text() -> None:
